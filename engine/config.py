@@ -1,0 +1,221 @@
+"""Settings of the engine and facts of a model, as frozen data. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from engine.errors import InvalidRequest
+from engine.request import Task
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+DType = Literal["auto", "f32", "bf16", "f16"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How an engine runs.
+
+    Args:
+        slots: utterances generated at the same time.
+        kv_positions: prompt and generated positions one slot can hold.
+        max_queue: requests that may wait for a slot; one more is refused.
+        max_frames: ceiling of frames per utterance when the request names none.
+        ramp: frames per codec flush of a new stream; the last value repeats.
+        stream_bytes: sound a stream holds before its slot is paused.
+        read_timeout_s: a full stream nobody reads fails after this long.
+        loop_window, loop_max_period, loop_repeats: the `loop` guard; window 0 turns it off.
+        silence_s, silence_dbfs: the `silence` guard; 0 s turns it off.
+        reference: constant batch width and one lane per codec call, so that a slot's result is
+            bit-equal whatever runs beside it (F32 only; slower).
+        strict_instructions: refuse instructions a model cannot use instead of warning.
+        nan_fill: fill unused cache rows with NaN, so that a stray read cannot pass (tests).
+    """
+
+    device: Device = "auto"
+    dtype: DType = "auto"
+    slots: int = 8
+    kv_positions: int = 2560
+    max_queue: int = 64
+    max_frames: int = 2048
+    ramp: tuple[int, ...] = (1, 1, 2, 4, 8)
+    stream_bytes: int = 4 * 1024 * 1024
+    read_timeout_s: float = 30.0
+    loop_window: int = 64
+    loop_max_period: int = 16
+    loop_repeats: int = 4
+    silence_s: float = 3.0
+    silence_dbfs: float = -50.0
+    reference: bool = False
+    strict_instructions: bool = False
+    nan_fill: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work; raises `InvalidRequest` naming the field."""
+        least = {"slots": 1, "kv_positions": 64, "max_queue": 0, "max_frames": 1, "stream_bytes": 1}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise InvalidRequest(
+                    f"`{name}` must be at least {low}, got {getattr(self, name)}", name
+                )
+        if not self.ramp or min(self.ramp) < 1:
+            raise InvalidRequest(f"`ramp` must hold frame counts, got {self.ramp}", "ramp")
+        if self.reference and self.dtype not in {"auto", "f32"}:
+            raise InvalidRequest(f"`reference` needs `dtype` f32, got {self.dtype}", "reference")
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSpec:
+    """Widths of one Qwen3-style decoder stack."""
+
+    hidden: int
+    ffn: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope_theta: float
+    norm_eps: float
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """A named speaker: its codec-embedding row and, for some, a dialect's language name."""
+
+    name: str
+    id: int
+    dialect: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CodecTokens:
+    """Control ids of the talker's codec vocabulary."""
+
+    pad: int
+    bos: int
+    eos: int
+    think: int
+    nothink: int
+    think_bos: int
+    think_eos: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextTokens:
+    """Control ids of the text vocabulary."""
+
+    im_start: int
+    im_end: int
+    tts_pad: int
+    tts_bos: int
+    tts_eos: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationDefaults:
+    """The file's `generation.*` keys; None where it has none."""
+
+    do_sample: bool = True
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    subtalker_do_sample: bool = True
+    subtalker_temperature: float | None = None
+    subtalker_top_k: int | None = None
+    subtalker_top_p: float | None = None
+    max_new_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TalkerSpec:
+    """A talker file: text side, talker and code predictor."""
+
+    name: str
+    task: Task
+    size: str  # "0b6", "1b7": as the file says
+    code_groups: int
+    talker: DecoderSpec
+    vocab: int
+    text_vocab: int
+    text_hidden: int
+    predictor: DecoderSpec
+    predictor_vocab: int
+    predictor_projection: bool  # `mtp_proj` exists: the widths differ
+    codec_tokens: CodecTokens
+    text_tokens: TextTokens
+    languages: Mapping[str, int]
+    speakers: tuple[Speaker, ...]
+    generation: GenerationDefaults
+    has_speaker_encoder: bool
+
+    @property
+    def suppressed(self) -> range:
+        """The reserved ids; all but eos are never sampled."""
+        return range(self.vocab - 1024, self.vocab)
+
+
+@dataclass(frozen=True, slots=True)
+class CodecSpec:
+    """A codec file: the decoder's widths (the encoder's come with voice cloning)."""
+
+    sample_rate: int
+    samples_per_frame: int
+    quantizers: int
+    semantic_quantizers: int
+    codebook_size: int
+    codebook_dim: int  # width after the output projections
+    codebook_width: int  # width of a codebook vector: the tensor shape, not the metadata
+    latent_dim: int
+    decoder_dim: int
+    transformer: DecoderSpec
+    window: int  # positions a query sees, its own included
+    upsample_rates: tuple[int, ...]
+    upsampling_ratios: tuple[int, ...]
+
+    @property
+    def frame_rate(self) -> float:
+        return self.sample_rate / self.samples_per_frame
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One loaded model: a talker file and the codec file it speaks through."""
+
+    talker: TalkerSpec
+    codec: CodecSpec
+    talker_path: Path
+    codec_path: Path
+
+    @property
+    def name(self) -> str:
+        return self.talker.name
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """Where a model's two files lie and what it is called (None: the talker file's name)."""
+
+    talker: Path
+    codec: Path
+    name: str | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+
+__all__ = [
+    "CodecSpec",
+    "CodecTokens",
+    "DType",
+    "DecoderSpec",
+    "Device",
+    "EngineConfig",
+    "GenerationDefaults",
+    "ModelFiles",
+    "ModelSpec",
+    "Speaker",
+    "TalkerSpec",
+    "TextTokens",
+]

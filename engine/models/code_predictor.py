@@ -1,0 +1,88 @@
+"""The code predictor: the acoustic codes of one frame, one after the other, all lanes in lockstep.
+
+Mirrors `Qwen3TTSTalkerCodePredictorModelForConditionalGeneration`. Its cache lives for one frame:
+position 0 is the talker's hidden state, position 1 the embedding of code 0, then one step per
+code. State-dict names are the GGUF names after "code_pred.".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import TalkerSpec
+from engine.models.kv_cache import KVCache
+from engine.models.layers import Attend, DecoderLayer, RMSNorm, Rope
+
+# (index of the acoustic code from 0, F32 logits [B, vocab]) -> codes int64[B]
+Draw = Callable[[int, Tensor], Tensor]
+
+
+class CodePredictor(nn.Module):
+    """Embeddings and heads of codebooks 1.., and the small decoder between them."""
+
+    def __init__(self, spec: TalkerSpec) -> None:
+        super().__init__()
+        width, acoustic = spec.predictor.hidden, spec.code_groups - 1
+        # The embeddings have the talker's width: their sum is the talker's next input.
+        self.codec_embd = nn.ModuleList(
+            nn.Embedding(spec.predictor_vocab, spec.talker.hidden) for _ in range(acoustic)
+        )
+        if spec.predictor_projection:
+            self.mtp_proj: nn.Module = nn.Linear(spec.talker.hidden, width)
+        else:
+            self.mtp_proj = nn.Identity()
+        self.blk = nn.ModuleList(DecoderLayer(spec.predictor) for _ in range(spec.predictor.layers))
+        self.output_norm = RMSNorm(width, spec.predictor.norm_eps)
+        self.lm_head = nn.ModuleList(
+            nn.Linear(width, spec.predictor_vocab, bias=False) for _ in range(acoustic)
+        )
+
+    def forward(self, x: Tensor, rope: Rope, attends: Sequence[Attend]) -> Tensor:
+        """Inputs [B, T, talker hidden] -> hidden states after the final norm [B, T, width]."""
+        x = self.mtp_proj(x)
+        for block, attend in zip(self.blk, attends, strict=True):
+            x = block(x, rope, attend)
+        normed: Tensor = self.output_norm(x)
+        return normed
+
+    def predict(
+        self, hidden: Tensor, first: Tensor, cache: KVCache, rope: Rope, draw: Draw
+    ) -> tuple[Tensor, Tensor]:
+        """Draw a frame's acoustic codes.
+
+        Args:
+            hidden: the talker's hidden states after the final norm [B, talker hidden].
+            first: embeddings of code 0 [B, talker hidden].
+            cache: at least B lanes of `code_groups` positions; overwritten.
+            rope: tables of at least `code_groups` positions.
+            draw: the sampler.
+
+        Returns:
+            codes int64[B, code_groups - 1] and the sum of all embeddings of the frame, code 0
+            included [B, talker hidden].
+        """
+        width = len(hidden)
+        total = first
+        codes: list[Tensor] = []
+        x, start = torch.stack((hidden, first), dim=1), 0
+        for step, (embed, head) in enumerate(zip(self.codec_embd, self.lm_head, strict=True)):
+            end = start + x.shape[1]
+            here = (rope[0][start:end], rope[1][start:end])
+            out = self(x, here, cache.lockstep(width, start, end - start))[:, -1]
+            code = draw(step, head(out).float())
+            embedded = embed(code)
+            codes.append(code)
+            total = total + embedded
+            x, start = embedded[:, None], end
+        return torch.stack(codes, dim=1), total
+
+    def embed(self, codes: Tensor) -> Tensor:
+        """The summed embeddings of given acoustic codes [..., code_groups - 1] -> [..., hidden]."""
+        parts = [embed(codes[..., i]) for i, embed in enumerate(self.codec_embd)]
+        return torch.stack(parts).sum(dim=0)
+
+
+__all__ = ["CodePredictor", "Draw"]

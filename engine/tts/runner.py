@@ -1,0 +1,206 @@
+"""The batch runner of one model: static slots, one frame per step for all of them.
+
+A step is talker decode -> codebook 0 -> code predictor -> stage -> codec flush -> retire. A slot
+admitted since the last step already has its scores and joins at codebook 0, so its first sound
+leaves with the very next frame.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.config import EngineConfig, ModelSpec
+from engine.errors import Cancelled, DeadlineExceeded, EngineError, GenerationFailed, SlowReader
+from engine.request import FinishReason
+from engine.stream import Audio, Finished
+from engine.tts.generator import Generator
+from engine.tts.guards import LoopGuard, SilenceGuard
+from engine.tts.slot import Clock, Entry, Slot
+from engine.tts.vocoder import Vocoder
+
+log = logging.getLogger("framecast.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What a runner holds. Idle means all slots free and nothing written anywhere."""
+
+    slots: int
+    free: int
+    kv_rows: int
+    codec_frames: int
+
+    @property
+    def balanced(self) -> bool:
+        return self.free == self.slots and self.kv_rows == 0 and self.codec_frames == 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Retired:
+    """An entry whose slot was freed, and how it ended: a finish reason or an error's name."""
+
+    entry: Entry
+    outcome: str
+    frames: int
+
+
+class Runner:
+    """Steps the slots of one model. All methods run on the worker thread."""
+
+    def __init__(
+        self, spec: ModelSpec, generator: Generator, vocoder: Vocoder, config: EngineConfig
+    ) -> None:
+        self.spec = spec
+        self.slots: list[Slot | None] = [None] * config.slots
+        self.frames_total = 0
+        self._generator = generator
+        self._vocoder = vocoder
+        self._config = config
+        self._retired: list[Retired] = []
+
+    @property
+    def free(self) -> int:
+        """Slots nobody occupies."""
+        return self.slots.count(None)
+
+    @property
+    def busy(self) -> bool:
+        """A step would change something."""
+        return any(s.advances or s.ending or s.entry.stream.ended for s in self._occupied())
+
+    @torch.inference_mode()
+    def admit(self, entry: Entry, now: float) -> None:
+        """Take a free slot and process the prompt; a failure is the entry's own."""
+        index = self.slots.index(None)
+        try:
+            slot = self._open(index, entry, now)
+        except Exception as error:
+            log.exception("request %s failed in prefill", entry.job.id)
+            self._clear(index)
+            self._end(entry, GenerationFailed(f"the prompt could not be processed: {error}"), 0)
+            return
+        self.slots[index] = slot
+        self._drop_broken([slot])
+
+    @torch.inference_mode()
+    def step(self, now: float) -> None:
+        """Make one frame for every slot that advances."""
+        self.sweep(now)
+        active = [slot for slot in self._occupied() if slot.advances]
+        decoding = [slot for slot in active if slot.next_input is not None]
+        self._generator.decode(decoding)
+        self._drop_broken(decoding)
+        self._draw([slot for slot in active if self.slots[slot.index] is slot])
+        self._flush()
+        self._retire()
+
+    def sweep(self, now: float) -> None:
+        """Free the slots whose listener has gone or does not read, or whose time is over."""
+        for slot in self._occupied():
+            stream, deadline = slot.entry.stream, slot.entry.job.deadline
+            if stream.ended:
+                self._release(slot, Cancelled("the request was cancelled"))
+            elif deadline is not None and now > deadline:
+                self._release(slot, DeadlineExceeded("the request's time limit passed"))
+            elif stream.full and stream.unread_for(now) > self._config.read_timeout_s:
+                waited = f"{self._config.read_timeout_s:g} s"
+                self._release(slot, SlowReader(f"nobody read the stream for {waited}"))
+
+    def cancel(self, job_id: str) -> None:
+        """Free the slot of a job at once, if it has one."""
+        for slot in self._occupied():
+            if slot.entry.job.id == job_id:
+                self._release(slot, Cancelled("the request was cancelled"))
+
+    def fail_all(self, error: EngineError) -> None:
+        """End every running request with `error`."""
+        for slot in self._occupied():
+            self._release(slot, error)
+
+    def take_retired(self) -> list[Retired]:
+        """The entries whose slots were freed since the last call."""
+        retired, self._retired = self._retired, []
+        return retired
+
+    def books(self) -> Books:
+        """What is held right now."""
+        rows = sum(self._generator.cache.length)
+        return Books(len(self.slots), self.free, rows, self._vocoder.frames_held)
+
+    def _open(self, index: int, entry: Entry, now: float) -> Slot:
+        start, config = time.perf_counter(), self._config
+        prompt = self._generator.prefill(index, entry.plan)
+        if entry.plan.reference_codes is not None:
+            self._vocoder.prime(index, entry.plan.reference_codes)
+        rate = self.spec.codec.sample_rate
+        return Slot(
+            index=index,
+            entry=entry,
+            prompt=prompt,
+            clock=Clock(admitted=now, prefill=time.perf_counter() - start),
+            loop=LoopGuard(config.loop_window, config.loop_max_period, config.loop_repeats),
+            silence=SilenceGuard(rate, config.silence_s, config.silence_dbfs),
+        )
+
+    def _draw(self, slots: Sequence[Slot]) -> None:
+        if not slots:
+            return
+        stopped = self._generator.draw(slots)
+        for slot in stopped:
+            slot.ending = FinishReason.STOP
+        self.frames_total += len(slots) - len(stopped)
+
+    def _flush(self) -> None:
+        for slot, pcm in self._vocoder.flush(self._occupied()):
+            if slot.clock.first_audio is None:
+                slot.clock.first_audio = time.monotonic()
+            slot.entry.stream.publish(Audio(slot.decoded, pcm))
+            slot.decoded += len(pcm) // self.spec.codec.samples_per_frame
+            slot.flushes += 1
+            if slot.silence.push(pcm) and slot.ending is None:
+                slot.ending = FinishReason.SILENCE
+                slot.pending.clear()
+
+    def _retire(self) -> None:
+        for slot in self._occupied():
+            if slot.ending is None or slot.pending:
+                continue
+            if slot.decoded == 0:
+                self._release(slot, GenerationFailed("the model produced no audio"))
+                continue
+            slot.entry.stream.finish(Finished(slot.ending, slot.stats(time.monotonic())))
+            self._release(slot, None)
+
+    def _drop_broken(self, slots: Sequence[Slot]) -> None:
+        for slot in self._generator.broken(slots):
+            message = "the model's scores were not numbers"
+            self._release(slot, GenerationFailed(message))
+
+    def _release(self, slot: Slot, error: EngineError | None) -> None:
+        self._clear(slot.index)
+        outcome = error or slot.ending
+        assert outcome is not None
+        self._end(slot.entry, outcome, slot.decoded)
+
+    def _end(self, entry: Entry, outcome: EngineError | FinishReason, frames: int) -> None:
+        if isinstance(outcome, FinishReason):
+            self._retired.append(Retired(entry, outcome.value, frames))
+        else:
+            entry.stream.fail(outcome)
+            self._retired.append(Retired(entry, type(outcome).__name__, frames))
+
+    def _clear(self, index: int) -> None:
+        self.slots[index] = None
+        self._generator.clear(index)
+        self._vocoder.clear(index)
+
+    def _occupied(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot is not None]
+
+
+__all__ = ["Books", "Retired", "Runner"]

@@ -1,0 +1,115 @@
+"""What a runner holds for one request: the entry it came as, and the slot it lives in."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from engine.request import FinishReason, Job
+from engine.stream import Stats, Stream
+from engine.tts.guards import LoopGuard, SilenceGuard
+from engine.tts.prompt import Prompt, PromptPlan
+from engine.tts.sampling import LaneSampling
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """An accepted request on its way to a slot. Made by the intake, read-only after."""
+
+    job: Job
+    stream: Stream
+    plan: PromptPlan
+    sampling: LaneSampling
+    max_frames: int
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds a request spent per stage; a batched span counts in full for every slot in it."""
+
+    admitted: float
+    prefill: float = 0.0
+    talker: float = 0.0
+    predictor: float = 0.0
+    codec: float = 0.0
+    first_audio: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A running request. `index` is its row in every cache."""
+
+    index: int
+    entry: Entry
+    prompt: Prompt
+    clock: Clock
+    loop: LoopGuard
+    silence: SilenceGuard
+    frames: int = 0  # generated
+    decoded: int = 0  # of those, turned into sound
+    flushes: int = 0
+    history: list[int] = field(default_factory=list)  # codes of codebook 0
+    pending: deque[Tensor] = field(default_factory=deque)  # int64[code groups] each
+    next_input: Tensor | None = None  # [hidden]; None while the prompt's scores are unused
+    ending: FinishReason | None = None
+
+    @property
+    def advances(self) -> bool:
+        """Takes part in the next frame: not ending, and its reader keeps up."""
+        return self.ending is None and not self.entry.stream.full
+
+    def stage(self, codes: Tensor, first: int, embedded: Tensor) -> None:
+        """Take a generated frame: codes int64[groups], codebook 0 again as a number, and the
+        frame's summed embeddings [hidden], which with the overlay are the next input."""
+        self.pending.append(codes)
+        self.history.append(first)
+        self.next_input = embedded + self.prompt.overlay_after(self.frames)
+        self.frames += 1
+        if self.loop.push(first):
+            self.ending = FinishReason.LOOP
+        elif self.frames >= self.entry.max_frames:
+            self.ending = FinishReason.LENGTH
+
+    def due(self, ramp: tuple[int, ...]) -> bool:
+        """A codec flush should happen now."""
+        if self.ending is not None:
+            return bool(self.pending)
+        return len(self.pending) >= ramp[min(self.flushes, len(ramp) - 1)]
+
+    def take(self, count: int) -> Tensor:
+        """Remove the oldest `count` staged frames: int64[groups, count]."""
+        return torch.stack([self.pending.popleft() for _ in range(count)], dim=1)
+
+    def stats(self, now: float) -> Stats:
+        arrival, clock = self.entry.job.arrival, self.clock
+        return Stats(
+            frames=self.decoded,
+            seed=self.entry.sampling.seed,
+            queue_s=clock.admitted - arrival,
+            prefill_s=clock.prefill,
+            first_audio_s=(clock.first_audio or now) - arrival,
+            total_s=now - arrival,
+            talker_s=clock.talker,
+            predictor_s=clock.predictor,
+            codec_s=clock.codec,
+            prompt_positions=self.entry.plan.positions,
+        )
+
+
+@contextmanager
+def timed(slots: Sequence[Slot], stage: str) -> Iterator[None]:
+    """Add the seconds spent inside to `stage` of every slot's clock."""
+    start = time.perf_counter()
+    yield
+    spent = time.perf_counter() - start
+    for slot in slots:
+        setattr(slot.clock, stage, getattr(slot.clock, stage) + spent)
+
+
+__all__ = ["Clock", "Entry", "Slot", "timed"]

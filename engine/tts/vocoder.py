@@ -1,0 +1,71 @@
+"""Sound from staged frames: the codec decoder over one lane per slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.codec.decoder import CodecDecoder, decode_lanes
+from engine.config import EngineConfig
+from engine.tts.slot import Slot, timed
+
+Pcm = npt.NDArray[np.float32]
+
+
+class Vocoder:
+    """Owns the codec's side of every slot. A slot's lane is its index."""
+
+    def __init__(self, decoder: CodecDecoder, config: EngineConfig) -> None:
+        weight = decoder.pre_conv.weight
+        self.device = weight.device
+        self._decoder = decoder
+        self._ramp = config.ramp
+        self._alone = config.reference
+        self._state = decoder.init_state(
+            config.slots, device=weight.device, dtype=weight.dtype, nan_fill=config.nan_fill
+        )
+
+    def prime(self, index: int, codes: npt.NDArray[np.int64]) -> None:
+        """Make a lane continue reference codes int64[frames, groups]; their sound is discarded."""
+        frames = torch.from_numpy(codes).to(self.device).T[None]
+        decode_lanes(self._decoder, self._state, self._lanes([index]), frames)
+
+    def flush(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Pcm]]:
+        """Decode what is due, with whoever has as many frames; F32 samples per slot.
+
+        The batch takes as many frames as the due slot that has fewest. In reference mode every
+        lane is decoded alone, on its own ramp.
+        """
+        while due := [slot for slot in slots if slot.due(self._ramp)]:
+            if self._alone:
+                due = due[:1]
+            count = min(len(slot.pending) for slot in due)
+            lanes = due if self._alone else [s for s in slots if len(s.pending) >= count]
+            yield from zip(lanes, self._decode(lanes, count), strict=True)
+
+    def clear(self, index: int) -> None:
+        """Reset a lane."""
+        self._state.reset(self._lanes([index]))
+
+    @property
+    def frames_held(self) -> int:
+        """Frames all lanes together have consumed since they were reset."""
+        return int(self._state.position.sum().item())
+
+    def _decode(self, slots: Sequence[Slot], count: int) -> Pcm:
+        with timed(slots, "codec"):
+            codes = torch.stack([slot.take(count) for slot in slots])
+            lanes = self._lanes([slot.index for slot in slots])
+            sound = decode_lanes(self._decoder, self._state, lanes, codes)
+            pcm: Pcm = sound.float().cpu().numpy()
+        return pcm
+
+    def _lanes(self, indices: Sequence[int]) -> Tensor:
+        return torch.tensor(indices, dtype=torch.int64, device=self.device)
+
+
+__all__ = ["Vocoder"]

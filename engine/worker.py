@@ -1,0 +1,246 @@
+"""The thread that owns the accelerator: receive, admit, step, publish, retire.
+
+Others talk to it by posting commands; nothing else crosses. It steps every runner through the
+same few methods and knows neither text nor sound.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    EngineError,
+    EngineUnavailable,
+    GenerationFailed,
+)
+from engine.scheduler import Scheduler
+from engine.tts.runner import Runner
+from engine.tts.slot import Entry
+
+log = logging.getLogger("framecast.engine")
+
+# A paused or queued request is looked at this often: slow readers and deadlines need no more.
+_TICK_S = 0.25
+# As many failed steps in a row, with nothing made between them, mean that the device is gone.
+_STRIKES = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Submit:
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """Run something between two frames; its result or exception goes to `future`."""
+
+    function: Callable[[], Any]
+    future: Future[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """A paused stream has room again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    pass
+
+
+Command = Submit | Cancel | Call | Wake | Stop
+
+
+class Worker:
+    """Runs the loop on its own thread until stopped or until the device is lost."""
+
+    def __init__(
+        self,
+        runners: Sequence[Runner],
+        scheduler: Scheduler[Entry],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.finished: Counter[str] = Counter()
+        self.fault: str | None = None
+        self._runners = runners
+        self._scheduler = scheduler
+        self._clock = clock
+        self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._posting = threading.Lock()
+        self._closed: EngineError | None = None
+        self._stopping = False
+        self._strikes = 0
+        self._thread = threading.Thread(target=self._run, name="framecast-worker", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def post(self, command: Command) -> None:
+        """Hand a command to the thread; after its end what needs an answer gets an error."""
+        with self._posting:
+            if self._closed is None:
+                self._inbox.put(command)
+                return
+        self._refuse(command, self._closed)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive() and self.fault is None
+
+    @property
+    def active(self) -> int:
+        return sum(len(runner.slots) - runner.free for runner in self._runners)
+
+    def join(self, timeout: float | None = None) -> None:
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._receive()
+                now = self._clock()
+                self._sweep(now)
+                self._admit(now)
+                self._step(now)
+                self._retire()
+        except BaseException as error:
+            log.exception("the worker stopped")
+            self.fault = f"the worker stopped: {error}"
+        finally:
+            self._close()
+
+    def _receive(self) -> None:
+        wait = not any(runner.busy or self._admits(runner) for runner in self._runners)
+        try:
+            # With nothing to run the thread sleeps here, forever or until the next look.
+            held = self.active or self._scheduler.queued
+            command = self._inbox.get(wait, _TICK_S if held else None)
+            while True:
+                self._handle(command)
+                command = self._inbox.get_nowait()
+        except queue.Empty:
+            return
+
+    def _handle(self, command: Command) -> None:
+        match command:
+            case Submit(entry):
+                self._scheduler.push(entry)
+            case Cancel(job_id):
+                for runner in self._runners:
+                    runner.cancel(job_id)
+            case Call(function, future):
+                _call(function, future)
+            case Stop():
+                self._stopping = True
+            case Wake():
+                pass
+
+    def _sweep(self, now: float) -> None:
+        for entry in self._scheduler.sweep(now):
+            late = DeadlineExceeded("the request's time limit passed in the queue")
+            self._count(entry, late if entry.stream.fail(late) else Cancelled())
+        for runner in self._runners:
+            runner.sweep(now)
+
+    def _admit(self, now: float) -> None:
+        # One prefill per runner between two frames: it stalls every stream that is running.
+        for runner in self._runners:
+            if runner.free and (entry := self._scheduler.take(runner.spec.name)):
+                runner.admit(entry, now)
+
+    def _admits(self, runner: Runner) -> bool:
+        return runner.free > 0 and self._scheduler.waits(runner.spec.name)
+
+    def _step(self, now: float) -> None:
+        for runner in self._runners:
+            if not runner.busy:
+                continue
+            before, start = runner.frames_total, time.perf_counter()
+            try:
+                runner.step(now)
+            except Exception as error:
+                self._failed(runner, error)
+                continue
+            self._strikes = 0
+            made = runner.frames_total - before
+            self._scheduler.note_rate(made, time.perf_counter() - start)
+
+    def _failed(self, runner: Runner, error: Exception) -> None:
+        # A batched step cannot say whose fault it was; what it touched cannot be trusted.
+        log.exception("a frame failed; the requests in it are ended")
+        runner.fail_all(GenerationFailed(f"a frame could not be generated: {error}"))
+        self._strikes += 1
+        if self._strikes >= _STRIKES or _device_lost(error):
+            self.fault = f"the device is lost: {error}"
+            self._stopping = True
+
+    def _retire(self) -> None:
+        for runner in self._runners:
+            for retired in runner.take_retired():
+                self.finished[retired.outcome] += 1
+                self._scheduler.release(retired.entry.job, retired.frames)
+
+    def _count(self, entry: Entry, error: EngineError) -> None:
+        self.finished[type(error).__name__] += 1
+        self._scheduler.release(entry.job)
+
+    def _close(self) -> None:
+        error = EngineUnavailable(self.fault or "the engine was stopped")
+        with self._posting:
+            self._closed = error
+        for runner in self._runners:
+            self._abandon(runner, error)
+        self._retire()
+        while not self._inbox.empty():
+            self._refuse(self._inbox.get(), error)
+        for entry in self._scheduler.drain():
+            self._refuse(Submit(entry), error)
+
+    def _abandon(self, runner: Runner, error: EngineError) -> None:
+        # Streams and permits first: freeing a slot touches a device that may be gone.
+        for slot in runner.slots:
+            if slot is not None:
+                slot.entry.stream.fail(error)
+                self._scheduler.release(slot.entry.job)
+        try:
+            runner.fail_all(error)
+        except Exception:
+            log.exception("slots could not be freed")
+
+    def _refuse(self, command: Command, error: EngineError) -> None:
+        if isinstance(command, Submit):
+            command.entry.stream.fail(error)
+            self._count(command.entry, error)
+        elif isinstance(command, Call) and command.future.set_running_or_notify_cancel():
+            command.future.set_exception(error)
+
+
+def _call(function: Callable[[], Any], future: Future[Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except BaseException as error:
+        future.set_exception(error)
+
+
+def _device_lost(error: Exception) -> bool:
+    return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
+
+
+__all__ = ["Call", "Cancel", "Command", "Stop", "Submit", "Wake", "Worker"]

@@ -1,0 +1,104 @@
+"""The ASGI application: `create_app` puts the parts together, the lifespan runs the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+import engine
+from engine import EngineError, InvalidRequest
+from server.audio.encoders import available_formats
+from server.dependencies import Service
+from server.errors import on_engine_error, on_http_error
+from server.metrics import Metrics
+from server.middleware import ForgivingPaths, RequestRecords
+from server.names import Names
+from server.routes import models, probes, speech
+from server.settings import Settings
+from server.version import version
+
+EXPOSED_HEADERS = (
+    "x-request-id",
+    "x-should-retry",
+    "retry-after",
+    "x-framecast-warning",
+    "x-framecast-seed",
+    "x-framecast-finish-reason",
+    "x-framecast-frames",
+    "x-framecast-queue-ms",
+    "x-framecast-first-audio-ms",
+    "x-framecast-total-ms",
+)
+
+
+def create_app(engine_factory: Callable[[], engine.Engine], settings: Settings) -> FastAPI:
+    """An app that builds its engine at start-up, warms it up while it already answers
+    `/health`, and closes it at shutdown.
+
+    Args:
+        engine_factory: called once, in a thread, before the first request; what it raises ends
+            the start-up.
+        settings: the server's settings; nothing else is read from the environment.
+    """
+    metrics = Metrics()
+    formats = available_formats()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        loaded = await asyncio.to_thread(engine_factory)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(loaded.aclose)
+            names = Names(loaded.models, settings.voice_aliases, settings.strict_models)
+            service = Service(loaded, settings, names, metrics, formats)
+            app.state.service = service
+            warm_up = asyncio.create_task(asyncio.to_thread(service.warm_up))
+            yield
+            await service.drain()
+        await warm_up
+
+    app = FastAPI(title="Framecast", version=version(), lifespan=lifespan, redirect_slashes=False)
+    _add_routes(app)
+    app.add_exception_handler(EngineError, on_engine_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_bad_query)
+    # The last one added is the outermost.
+    app.add_middleware(RequestRecords, metrics=metrics)
+    app.add_middleware(ForgivingPaths)
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=settings.cors_origins,
+        allow_methods=["GET", "POST", "OPTIONS"],
+        allow_headers=["*"],
+        expose_headers=EXPOSED_HEADERS,
+    )
+    return app
+
+
+def _add_routes(app: FastAPI) -> None:
+    app.include_router(probes.router)
+    served = APIRouter()
+    for router in (speech.router, models.router):
+        served.include_router(router)
+    app.include_router(served, prefix="/v1")
+    app.include_router(served, include_in_schema=False)
+    app.add_api_route("/v1", probes.root, include_in_schema=False)
+    app.add_api_route("/", probes.root, include_in_schema=False)
+    app.add_api_route("/v1/test", probes.probe, include_in_schema=False)
+
+
+async def _on_bad_query(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    detail = error.errors()[0]
+    name = str(detail["loc"][-1])
+    return await on_engine_error(request, InvalidRequest(f"`{name}`: {detail['msg']}", name))
+
+
+__all__ = ["create_app"]

@@ -1,0 +1,214 @@
+"""The `framecast` command. Data goes to stdout, everything else to stderr.
+
+Exit codes: 0, 1 a failure, 2 a request, flag or model file that has to be changed first,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from server.settings import ENV_PREFIX, Settings, default_text, explain, flag
+from server.version import version
+
+if TYPE_CHECKING:
+    import engine
+
+MODEL_SETTINGS = ("talker", "codec", "device", "dtype", "voice_aliases", "log_level")
+TYPES = ("f32", "bf16", "f16", "q8_0", "q5_0", "q4_0")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = parser().parse_args(argv)
+    import engine  # noqa: PLC0415  # for its errors; loads no torch
+
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    try:
+        return command(arguments)
+    except ValidationError as error:
+        return _complain(explain(error), 2)
+    except (SettingsError, engine.InvalidRequest, engine.ModelFileError) as error:
+        return _complain(str(error), 2)
+    except (engine.EngineError, OSError) as error:
+        return _broken_pipe() if isinstance(error, BrokenPipeError) else _complain(str(error), 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, built from the settings; imports no torch."""
+    top = argparse.ArgumentParser(
+        prog="framecast", description="Speech synthesis server: text in, streamed speech out."
+    )
+    top.add_argument("--version", action="version", version=f"framecast {version()}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    serve = _command(commands, "serve", _serve, "serve POST /v1/audio/speech")
+    _add_settings(serve, tuple(Settings.model_fields))
+    _add_say(commands)
+    voices = _command(commands, "voices", _voices, "list a model's speakers and languages")
+    _add_settings(voices, MODEL_SETTINGS)
+    convert = _command(commands, "convert", _convert, "make GGUF files of a checkpoint")
+    convert.add_argument("checkpoint", type=Path, help="folder with safetensors files")
+    convert.add_argument("-o", "--output", type=Path, required=True, help="folder to write to")
+    convert.add_argument("--type", choices=TYPES, default="q8_0", help="default: %(default)s")
+    inspect = _command(commands, "inspect", _inspect, "print what a GGUF file holds")
+    inspect.add_argument("file", type=Path)
+    return top
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    added: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    added.set_defaults(command=run)
+    return added
+
+
+def _add_say(commands: Any) -> None:
+    say = _command(commands, "say", _say, "speak one text into a file")
+    say.add_argument("text", help="what to say; `-` reads it from stdin")
+    say.add_argument(
+        "-o", "--output", required=True, help="file to write (its ending is the format); `-` "
+        "streams WAV to stdout",
+    )  # fmt: skip
+    say.add_argument("-v", "--verbose", action="store_true", help="print the time of each stage")
+    for name in ("voice", "language", "instructions", "task-type"):
+        say.add_argument(f"--{name}")
+    for name in ("seed", "top-k", "max-new-tokens", "min-new-tokens", "no-repeat-ngram-size",
+                 "subtalker-top-k"):  # fmt: skip
+        say.add_argument(f"--{name}", type=int)
+    for name in ("temperature", "top-p", "repetition-penalty", "subtalker-temperature",
+                 "subtalker-top-p"):  # fmt: skip
+        say.add_argument(f"--{name}", type=float)
+    _add_settings(say, MODEL_SETTINGS)
+
+
+def _add_settings(command: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    group = command.add_argument_group("settings")
+    for name in names:
+        field = Settings.model_fields[name]
+        default = default_text(field)
+        text = f"{field.description} [{ENV_PREFIX}{name.upper()}]"
+        text += f" (default: {default})" if default else ""
+        options: dict[str, Any] = {"metavar": name.upper()}
+        if field.annotation is bool:
+            options = {"action": argparse.BooleanOptionalAction}
+        group.add_argument(
+            flag(name), dest=f"setting_{name}", default=argparse.SUPPRESS,
+            help=text.replace("%", "%%"), **options,
+        )  # fmt: skip
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    prefix = "setting_"
+    given = {
+        name.removeprefix(prefix): value
+        for name, value in vars(arguments).items()
+        if name.startswith(prefix)
+    }
+    return Settings(**given)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from server.logs import set_up_logging  # noqa: PLC0415
+    from server.serving import listen, serve  # noqa: PLC0415
+
+    settings = _settings(arguments)
+    set_up_logging(settings.log_level, settings.log_json)
+    try:
+        bound = listen(settings.host, settings.port)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        return _complain(f"cannot listen on {where}: {error.strerror}; set `--port`", 1)
+    with bound:
+        loaded = _load(settings)
+        # uvicorn raises the signal once more after its graceful end, which is no failure.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        return serve(loaded, settings, bound)
+
+
+def _say(arguments: argparse.Namespace) -> int:
+    from server.say import say  # noqa: PLC0415
+
+    settings = _settings(arguments)
+    loaded = _load(settings)
+    try:
+        return say(loaded, settings, arguments)
+    finally:
+        loaded.close()
+
+
+def _voices(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    loaded = _load(settings)
+    try:
+        for model in loaded.models:
+            print(f"model\t{model.name}\t{model.task}")
+            for kind, names in (("speaker", model.speakers), ("language", model.languages)):
+                for name in names:
+                    print(f"{kind}\t{name}")
+    finally:
+        loaded.close()
+    return 0
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm  # noqa: PLC0415
+
+    import engine  # noqa: PLC0415
+
+    with tqdm(unit="tensor", file=sys.stderr) as bar:
+
+        def progress(name: str, done: int, total: int) -> None:
+            bar.total = total
+            bar.set_postfix_str(name, refresh=False)
+            bar.update(done - bar.n)
+
+        files = engine.convert_checkpoint(
+            arguments.checkpoint, arguments.output, arguments.type, progress=progress
+        )
+    print(files.talker, files.codec, sep="\n")
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    import engine  # noqa: PLC0415
+
+    print(engine.inspect(arguments.file))
+    return 0
+
+
+def _load(settings: Settings) -> engine.Engine:
+    import engine  # noqa: PLC0415
+
+    files = settings.model_files() or engine.bundled_voice()
+    for warning in files.warnings:
+        print(f"framecast: {warning}", file=sys.stderr)
+    return engine.load(files, settings.engine_config())
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"framecast: {message}", file=sys.stderr)
+    return code
+
+
+def _broken_pipe() -> int:
+    # The reader of stdout left. Python would complain once more when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+__all__ = ["main", "parser"]

@@ -1,0 +1,107 @@
+"""Pure ASGI middleware: forgiving paths, and one record (id, log line, metric) per request."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.dependencies import RequestRecord
+from server.errors import BodyAborted, error_response
+from server.metrics import Metrics
+
+log = logging.getLogger("server.requests")
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
+_SLASHES = re.compile(r"//+")
+PROBES = ("/health", "/ready", "/metrics")
+
+
+class ForgivingPaths:
+    """Doubled slashes become one and a trailing one is dropped, without a redirect."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            path = _SLASHES.sub("/", scope["path"])
+            scope = {**scope, "path": path.rstrip("/") or "/"}
+        await self.app(scope, receive, send)
+
+
+class RequestRecords:
+    """Gives each request an id and a record; answers what nobody caught with a bare 500."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        record = RequestRecord(_request_id(Headers(scope=scope)))
+        scope.setdefault("state", {})["record"] = record
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = record.id
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        except BodyAborted:
+            raise
+        except Exception as error:
+            log.exception("request %s failed", record.id)
+            record.reason = "server_error"
+            if record.status:
+                raise BodyAborted("an internal error after the status line") from None
+            await error_response(error)(scope, receive, send_with_id)
+        finally:
+            self._book(scope, record)
+
+    def _book(self, scope: Scope, record: RequestRecord) -> None:
+        # Clients choose paths freely: only the routes we have may become label values.
+        # One route answers with and without `/v1`.
+        path = getattr(scope.get("route"), "path", "other")
+        route = path.removeprefix("/v1") or "/"
+        self.metrics.requests.labels(route, str(record.status)).inc()
+        fields = _log_fields(scope, record)
+        level = logging.DEBUG if scope["path"] in PROBES else logging.INFO
+        asked = scope["path"].encode("unicode_escape").decode()
+        log.log(level, "%s %s", scope["method"], asked, extra={"fields": fields})
+
+
+def _request_id(headers: Headers) -> str:
+    given = headers.get("x-request-id", "")
+    return given if _SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+
+
+def _log_fields(scope: Scope, record: RequestRecord) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "id": record.id,
+        "status": record.status,
+        "duration_ms": round((time.monotonic() - record.started) * 1000, 1),
+        "voice": record.voice,
+        "seed": record.seed,
+        "frames": record.frames,
+        "first_audio_ms": _rounded(record.first_audio_s, 1000, 1),
+        "real_time_factor": _rounded(record.real_time_factor, 1, 3),
+        "reason": record.reason,
+        "detail": record.detail,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _rounded(value: float | None, scale: float, digits: int) -> float | None:
+    return None if value is None else round(value * scale, digits)
+
+
+__all__ = ["ForgivingPaths", "RequestRecords"]

@@ -1,0 +1,89 @@
+"""Building blocks of request bodies: bounded numbers and sentences about what was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from engine import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A pydantic annotation: the number lies between `low` and `high`, both allowed unless
+    `above` excludes the lower one."""
+
+    low: float
+    high: float
+    above: bool = False
+
+    def __str__(self) -> str:
+        if self.above:
+            return f"above {self.low} and at most {self.high}"
+        return f"between {self.low} and {self.high}"
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high and not (self.above and value == self.low)
+
+    def check(self, value: float, info: ValidationInfo) -> float:
+        if value in self:
+            return value
+        raise PydanticCustomError(
+            "out_of_range",
+            "`{field}` must be {range}, got {value}",
+            {"field": info.field_name, "range": str(self), "value": _number(value)},
+        )
+
+
+def whole_number(value: Any) -> Any:
+    """JSON has one kind of number: 5.0 is the integer 5."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_EXPECTED = {
+    "bool_type": "`true` or `false`",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "int_type": "a whole number",
+    "list_type": "a list of numbers",
+    "string_type": "a string",
+}
+
+
+def as_invalid_request(detail: Mapping[str, Any]) -> InvalidRequest:
+    """One of pydantic's error details as the engine's error, naming the field."""
+    loc = [str(part) for part in detail["loc"]]
+    if not loc:
+        return InvalidRequest(f"the body must be a JSON object, got {json_type(detail['input'])}")
+    name = ".".join(loc)
+    if detail["type"] == "missing":
+        return InvalidRequest(f"`{name}` is required", loc[0])
+    if detail["type"] in _EXPECTED:
+        got = json_type(detail["input"])
+        return InvalidRequest(f"`{name}` must be {_EXPECTED[detail['type']]}, got {got}", loc[0])
+    return InvalidRequest(str(detail["msg"]), loc[0])
+
+
+def json_type(value: Any) -> str:
+    """What JSON calls a value, with its article; short values are shown."""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, int | float):
+        return f"the number {_number(value)}"
+    if isinstance(value, str):
+        return f"the string {value[:40]!r}"
+    return {"NoneType": "`null`", "list": "a list", "dict": "an object"}[type(value).__name__]
+
+
+def _number(value: float) -> str:
+    # Python refuses to print integers of thousands of digits, and nobody would read them.
+    if isinstance(value, int) and value.bit_length() > 128:
+        return "one of more than 38 digits"
+    return str(value)
+
+
+__all__ = ["Between", "as_invalid_request", "json_type", "whole_number"]

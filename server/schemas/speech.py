@@ -1,0 +1,258 @@
+"""The body of `POST /v1/audio/speech`: what clients send, checked and turned into the engine's
+`SpeechRequest`. Unknown fields are ignored and null means absent; a known field is never ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import from_json
+
+import engine
+from engine import InvalidRequest
+from server.audio.encoders import FORMATS
+from server.names import Names
+from server.schemas.fields import Between, as_invalid_request, whole_number
+
+Temperature = Annotated[float, AfterValidator(Between(0, 2).check)]
+TopK = Annotated[int, BeforeValidator(whole_number), AfterValidator(Between(0, 4096).check)]
+TopP = Annotated[float, AfterValidator(Between(0, 1, above=True).check)]
+Penalty = Annotated[float, AfterValidator(Between(0, 10, above=True).check)]
+Frames = Annotated[int, BeforeValidator(whole_number), AfterValidator(Between(1, 16384).check)]
+Count = Annotated[int, BeforeValidator(whole_number), AfterValidator(Between(0, 16384).check)]
+Seed = Annotated[
+    int, BeforeValidator(whole_number), AfterValidator(Between(-(2**63), 2**63 - 1).check)
+]
+Speed = Annotated[float, AfterValidator(Between(0.25, 4).check)]
+SampleRate = Annotated[
+    int, BeforeValidator(whole_number), AfterValidator(Between(8000, 48000).check)
+]
+
+TASKS = {"customvoice": "custom_voice", "voicedesign": "voice_design", "base": "base"}
+NOT_SERVED = (
+    "ref_audio",
+    "ref_text",
+    "references",
+    "ref_tail_silence",
+    "initial_codec_chunk_frames",
+)
+NOT_SERVED_SWITCHES = ("x_vector_only_mode", "word_timestamps", "normalize")
+SAMPLING = tuple(name for name in engine.Sampling.__dataclass_fields__)
+
+
+def _voice_name(value: Any) -> Any:
+    """OpenAI sends a custom voice as `{"id": "..."}`."""
+    return value.get("id") if isinstance(value, dict) else value
+
+
+class SpeechBody(BaseModel):
+    """One request for speech, as it came. Sampling left out takes the model's own values."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+    input: str = Field(description="The text to speak")
+    model: str | None = Field(None, description="A served model, or one of OpenAI's names")
+    voice: Annotated[str, BeforeValidator(_voice_name)] | None = Field(
+        None,
+        validation_alias=AliasChoices("voice", "speaker"),
+        description='A speaker, or one of OpenAI\'s names; a string or `{"id": "..."}`',
+    )
+    response_format: str = Field("mp3", description="mp3, opus, aac, flac, wav or pcm")
+    speed: Speed = Field(1.0, description="Only 1 is served yet")
+    instructions: str | None = Field(
+        None,
+        validation_alias=AliasChoices("instructions", "instruct"),
+        description="How to speak; never spoken",
+    )
+    stream: bool | None = Field(
+        None, description="Send sound while it is made; default: yes for wav and pcm"
+    )
+    stream_format: str = Field("audio", description="Only `audio` is served yet")
+    language: str = Field("auto", description="A name, an ISO code, a BCP-47 tag or `auto`")
+    seed: Seed | None = Field(None, description="Repeats a result; absent or negative: random")
+    temperature: Temperature | None = None
+    top_k: TopK | None = None
+    top_p: TopP | None = None
+    repetition_penalty: Penalty | None = None
+    max_new_tokens: Frames | None = Field(None, description="Most frames of 80 ms")
+    min_new_tokens: Count | None = None
+    no_repeat_ngram_size: Count | None = None
+    subtalker_temperature: Temperature | None = None
+    subtalker_top_k: TopK | None = None
+    subtalker_top_p: TopP | None = None
+    task_type: str | None = Field(None, description="CustomVoice, VoiceDesign or Base")
+    speaker_embedding: list[float] | None = Field(None, description="The voice of a Base model")
+    non_streaming_mode: bool | None = None
+    sample_rate: SampleRate | None = Field(None, description="Only the model's is served yet")
+    ref_audio: Any = None
+    ref_text: Any = None
+    references: Any = None
+    ref_tail_silence: Any = None
+    initial_codec_chunk_frames: Any = None
+    x_vector_only_mode: bool = False
+    word_timestamps: bool = False
+    normalize: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if value is not None}
+
+    @classmethod
+    def checked(cls, data: Any) -> SpeechBody:
+        """The body made of parsed JSON; `InvalidRequest` says what is wrong with it."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise as_invalid_request(dict(error.errors()[0])) from None
+
+    def to_request(
+        self, model: engine.ModelInfo, names: Names, max_chars: int
+    ) -> engine.SpeechRequest:
+        """The engine's request for `model`, names resolved; `InvalidRequest` names the field."""
+        self._refuse_what_is_not_served(model.sample_rate)
+        given = names.without_placeholder(self.voice, model) if self._has_vector else self.voice
+        meant = names.voice(given, model)
+        return engine.SpeechRequest(
+            text=self._speakable(max_chars),
+            voice=meant.speaker,
+            language=self.language.strip() or "auto",
+            instructions=self._style(meant.description, max_chars),
+            task=self._task(),  # type: ignore[arg-type]
+            speaker_embedding=self._embedding(),
+            non_streaming_mode=self.non_streaming_mode,
+            model=model.name,
+            sampling=self._sampling(),
+        )
+
+    def audio_format(self) -> str:
+        """The format's own name: case and blanks are forgiven."""
+        name = self.response_format.strip().lower()
+        if name in ("ulaw", "alaw"):
+            raise not_served("response_format", f"`{name}`")
+        if name not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise InvalidRequest(
+                f"unknown `response_format` {self.response_format!r}; one of {known}",
+                "response_format",
+            )
+        return name
+
+    def streams(self) -> bool:
+        """Whether the reply is sent while the sound is made."""
+        name = self.audio_format()
+        if self.stream and not FORMATS[name].streams:
+            able = " or ".join(f"`{f.name}`" for f in FORMATS.values() if f.streams)
+            raise InvalidRequest(
+                f"`{name}` cannot be streamed yet: leave `stream` out or ask for {able}", "stream"
+            )
+        return FORMATS[name].streams if self.stream is None else self.stream
+
+    @property
+    def _has_vector(self) -> bool:
+        return self.speaker_embedding is not None
+
+    def _style(self, description: str | None, max_chars: int) -> str | None:
+        text = (self.instructions or "").strip()
+        if len(text) > max_chars:
+            raise _too_long("instructions", len(text), max_chars)
+        # Some clients write `None` when they have none.
+        wanted = [part for part in (description, text) if part not in (None, "", "None")]
+        return "\n".join(map(str, wanted)) or None
+
+    def _speakable(self, max_chars: int) -> str:
+        if len(self.input) > max_chars:
+            raise _too_long("input", len(self.input), max_chars)
+        if not any(character.isalnum() for character in self.input):
+            raise InvalidRequest(
+                f"`input` has nothing to speak, got {self.input[:40]!r}: it needs at least one "
+                "letter or digit",
+                "input",
+            )
+        return self.input
+
+    def _task(self) -> str | None:
+        if self.task_type is None:
+            return None
+        task = TASKS.get(self.task_type.strip().lower().replace("_", ""))
+        if task is None:
+            raise InvalidRequest(
+                f"unknown `task_type` {self.task_type!r}; one of CustomVoice, VoiceDesign, Base",
+                "task_type",
+            )
+        return task
+
+    def _embedding(self) -> Any:
+        if self.speaker_embedding is None:
+            return None
+        with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused
+            vector = np.asarray(self.speaker_embedding, dtype=np.float64).astype(np.float32)
+        if not vector.size or not np.isfinite(vector).all():
+            raise InvalidRequest(
+                "`speaker_embedding` must hold finite numbers of 32 bits", "speaker_embedding"
+            )
+        return vector
+
+    def _sampling(self) -> engine.Sampling:
+        given = {name: getattr(self, name) for name in SAMPLING}
+        return engine.Sampling(**{k: v for k, v in given.items() if v is not None})
+
+    def _refuse_what_is_not_served(self, sample_rate: int) -> None:
+        for name in NOT_SERVED:
+            if getattr(self, name) is not None:
+                raise not_served(name)
+        for name in NOT_SERVED_SWITCHES:
+            if getattr(self, name):
+                raise not_served(name, "`true`")
+        if self.speed != 1:
+            raise not_served("speed", f"{self.speed:g}")
+        if self.sample_rate not in (None, sample_rate):
+            raise not_served("sample_rate", f"{self.sample_rate}")
+        stream_format = self.stream_format.strip().lower()
+        if stream_format == "sse":
+            raise not_served("stream_format", "`sse`")
+        if stream_format != "audio":
+            raise InvalidRequest(
+                f"unknown `stream_format` {self.stream_format!r}; one of audio, sse",
+                "stream_format",
+            )
+
+
+def parse_speech(content_type: str, body: bytes) -> SpeechBody:
+    """The checked body; `InvalidRequest` says what is wrong with it."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise InvalidRequest(
+            f"the Content-Type must be `application/json`, got {media_type or 'none'!r}"
+        )
+    try:
+        data = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+    return SpeechBody.checked(data)
+
+
+def not_served(field: str, value: str = "") -> InvalidRequest:
+    """The 400 for what a later release will serve."""
+    what = f"`{field}` {value}".rstrip()
+    return InvalidRequest(f"{what} is not served yet", field)
+
+
+def _too_long(field: str, length: int, limit: int) -> InvalidRequest:
+    return InvalidRequest(f"`{field}` is {length} characters long; the limit is {limit}", field)
+
+
+__all__ = ["SpeechBody", "not_served", "parse_speech"]

@@ -1,0 +1,233 @@
+"""Stand-ins with the engine's public interface and a script instead of a model.
+
+Nothing here sleeps or has a thread: `FakeEngine.speak` publishes what its script lets out at
+once, and `advance` lets out more, so a test decides when every frame comes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import engine
+
+SAMPLE_RATE = 24_000
+SAMPLES_PER_FRAME = 1_920
+SPEAKERS = ("aiden", "dylan", "ryan", "vivian")
+LANGUAGES = ("chinese", "english", "german")
+
+
+def model_info(**changes: object) -> engine.ModelInfo:
+    """A CustomVoice model with four speakers, unless told otherwise."""
+    facts: dict[str, object] = {
+        "name": "fake-voice",
+        "task": "custom_voice",
+        "size": "1b7",
+        "speakers": SPEAKERS,
+        "languages": LANGUAGES,
+        "default_voice": "aiden",
+        "accepts_instructions": True,
+        "sample_rate": SAMPLE_RATE,
+        "samples_per_frame": SAMPLES_PER_FRAME,
+        "speaker_width": 8,
+        "created": 1_700_000_000,
+    }
+    return engine.ModelInfo(**(facts | changes))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Script:
+    """What one request does.
+
+    Args:
+        frames: frames of sound it makes before its end.
+        at_once: frames published by `speak` itself; the rest, and the end, wait for `advance`.
+            None publishes everything, the end too.
+        refuse: raised by `speak`.
+        fail: the end is this error instead of a finish.
+        reason: the finish reason.
+        warnings: the stream's warnings.
+    """
+
+    frames: int = 5
+    at_once: int | None = None
+    refuse: BaseException | None = None
+    fail: engine.EngineError | None = None
+    reason: engine.FinishReason = engine.FinishReason.STOP
+    warnings: tuple[str, ...] = ()
+
+
+def frame_pcm(index: int, hertz: float = 440.0) -> np.ndarray:
+    """Frame `index` of an endless sine: F32[1920], -10 dBFS peak."""
+    t = np.arange(index * SAMPLES_PER_FRAME, (index + 1) * SAMPLES_PER_FRAME) / SAMPLE_RATE
+    return (0.316 * np.sin(2 * np.pi * hertz * t)).astype(np.float32)
+
+
+def pcm16(frames: int) -> bytes:
+    """The first `frames` frames as 16-bit samples."""
+    return b"".join(engine.to_pcm16(frame_pcm(index)) for index in range(frames))
+
+
+@dataclass
+class _Job:
+    script: Script
+    stream: engine.Stream
+    made: int = 0
+
+
+@dataclass
+class FakeEngine:
+    """An engine that follows `script`; `requests`, `cancelled` and `active` tell what happened.
+
+    `warm` held back keeps `warm_up` waiting; `alive` False is a dead worker.
+    """
+
+    script: Script = field(default_factory=Script)
+    models: tuple[engine.ModelInfo, ...] = field(default_factory=lambda: (model_info(),))
+    warm: threading.Event = field(default_factory=threading.Event)
+    warm_up_error: Exception | None = None
+    alive: bool = True
+    config: engine.EngineConfig = field(default_factory=engine.EngineConfig)
+    device: str = "cpu"
+    dtype: str = "f32"
+
+    def __post_init__(self) -> None:
+        self.requests: list[engine.SpeechRequest] = []
+        self.cancelled: list[str] = []
+        self.closed = False
+        self.draining = False
+        self.frames_total = 0
+        self.finished: dict[str, int] = {}
+        self._jobs: dict[str, _Job] = {}
+        self._changed = threading.Condition(threading.RLock())
+        self._ids = itertools.count()
+        self._is_warm = False
+
+    def model(self, name: str | None) -> engine.ModelInfo:
+        for model in self.models:
+            if name in (None, model.name):
+                return model
+        raise engine.ModelNotFound(f"model {name!r} is not loaded")
+
+    def submit(
+        self,
+        request: engine.SpeechRequest,
+        *,
+        id: str | None = None,  # noqa: A002
+        tenant: str = "",
+        priority: int = 0,
+        timeout_s: float | None = None,
+    ) -> engine.Stream:
+        script = self.script
+        self.requests.append(request)
+        if script.refuse is not None:
+            raise script.refuse
+        if self.draining:
+            raise engine.EngineUnavailable("the engine is draining")
+        self._check(request)
+        job_id = f"{id or 'job'}#{next(self._ids)}"
+        seed = request.sampling.seed
+        stream = engine.Stream(
+            job_id,
+            seed=1234 if seed is None else seed,
+            sample_rate=self.model(request.model).sample_rate,
+            max_bytes=1 << 24,
+            on_cancel=lambda: self._on_cancel(job_id),
+            warnings=script.warnings,
+        )
+        with self._changed:
+            self._jobs[job_id] = _Job(script, stream)
+            at_once = script.frames + 1 if script.at_once is None else script.at_once
+            self._advance(job_id, at_once)
+            self._changed.notify_all()
+        return stream
+
+    speak = submit
+
+    def advance(self, frames: int = 1) -> None:
+        """Publish up to `frames` more frames of every active request; one more ends it."""
+        with self._changed:
+            for job_id in list(self._jobs):
+                self._advance(job_id, frames)
+
+    @property
+    def active(self) -> int:
+        """Requests neither ended nor cancelled."""
+        return len(self._jobs)
+
+    def wait_for(self, active: int, timeout_s: float = 10.0) -> bool:
+        """Block until so many requests are active; False when that does not happen."""
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self._jobs) == active, timeout_s)
+
+    def warm_up(self) -> None:
+        self.warm.wait()
+        if self.warm_up_error is not None:
+            raise self.warm_up_error
+        self._is_warm = True
+
+    async def health(self) -> engine.Health:
+        ready = self.alive and self._is_warm and not self.draining
+        return engine.Health(self.alive, ready, "" if ready else "not ready, says the fake")
+
+    async def stats(self) -> engine.EngineStats:
+        return engine.EngineStats(8, len(self._jobs), 3, self.frames_total, 37.5, self.finished)
+
+    async def drain(self, timeout_s: float) -> None:
+        self.draining = True
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.closed = True
+        self.warm.set()
+        with self._changed:
+            for job in self._jobs.values():
+                job.stream.fail(engine.EngineUnavailable("the engine is closed"))
+            self._jobs.clear()
+
+    def _check(self, request: engine.SpeechRequest) -> None:
+        model = self.model(request.model)
+        speakers = [speaker.lower() for speaker in model.speakers]
+        if request.voice is not None and request.voice.lower() not in speakers:
+            raise engine.UnknownVoice(request.voice, model.speakers)
+        if request.language.lower() not in ("auto", "en", *model.languages):
+            known = ", ".join(model.languages)
+            raise engine.InvalidRequest(
+                f"unknown language {request.language!r}; available: {known}", "language"
+            )
+
+    def _advance(self, job_id: str, frames: int) -> None:
+        job = self._jobs[job_id]
+        for _ in range(frames):
+            if job.made == job.script.frames:
+                self._end(job_id)
+                return
+            job.stream.publish(engine.Audio(job.made, frame_pcm(job.made)))
+            job.made += 1
+            self.frames_total += 1
+
+    def _end(self, job_id: str) -> None:
+        job = self._jobs.pop(job_id)
+        self._changed.notify_all()
+        if job.script.fail is not None:
+            job.stream.fail(job.script.fail)
+            return
+        stats = engine.Stats(
+            job.made, job.stream.seed, queue_s=0.001, first_audio_s=0.1, total_s=0.2
+        )
+        job.stream.finish(engine.Finished(job.script.reason, stats))
+        self.finished[job.script.reason] = self.finished.get(job.script.reason, 0) + 1
+
+    def _on_cancel(self, job_id: str) -> None:
+        with self._changed:
+            self.cancelled.append(job_id)
+            self._jobs.pop(job_id, None)
+            self._changed.notify_all()
+
+
+__all__ = ["FakeEngine", "Script", "frame_pcm", "model_info", "pcm16"]

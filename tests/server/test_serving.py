@@ -1,0 +1,79 @@
+import threading
+
+import httpx
+import pytest
+
+from server.serving import address, listen
+from server.settings import Settings
+from tests.fakes import Script, pcm16
+from tests.server.conftest import SPEECH, Live
+
+PCM = {"input": "Hello there.", "response_format": "pcm"}
+
+
+class Draining:
+    """The fake's `drain`, held until the test lets go."""
+
+    def __init__(self, fake):
+        self.fake, self.begun, self.done = fake, threading.Event(), threading.Event()
+        fake.drain = self
+
+    async def __call__(self, timeout_s):
+        import anyio
+
+        self.fake.draining = True
+        self.begun.set()
+        with anyio.move_on_after(timeout_s):
+            await anyio.to_thread.run_sync(self.done.wait)
+
+
+def test_a_shutdown_lets_the_active_finish_and_refuses_the_rest(fake):
+    held = Draining(fake)
+    fake.script = Script(frames=3, at_once=1)
+    with Live(fake, Settings(drain_timeout_s=10)) as live, httpx.Client(base_url=live.url) as http:
+        with http.stream("POST", SPEECH, json=PCM) as reply:
+            chunks = reply.iter_raw()
+            sound = next(chunks)
+            live.server.should_exit = True
+            assert held.begun.wait(10)
+            assert httpx.get(live.url + "/ready").status_code == 503
+            assert httpx.get(live.url + "/health").status_code == 200
+            assert httpx.post(live.url + SPEECH, json=PCM).status_code == 503
+            fake.advance(10)
+            held.done.set()
+            assert sound + b"".join(chunks) == pcm16(3)
+        live.thread.join(timeout=10)
+    assert fake.closed
+
+
+def test_what_does_not_end_in_time_is_cut_and_cancelled(fake):
+    fake.script = Script(frames=50, at_once=1)
+    with Live(fake, Settings(drain_timeout_s=0)) as live, httpx.Client(base_url=live.url) as http:
+        with http.stream("POST", SPEECH, json=PCM) as reply:
+            chunks = reply.iter_raw()
+            next(chunks)
+            live.server.should_exit = True
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(chunks)
+        live.thread.join(timeout=10)
+    assert fake.closed and fake.active == 0
+
+
+def test_a_dead_worker_ends_the_process_with_a_failure(fake):
+    with Live(fake, Settings(drain_timeout_s=1)) as live:
+        fake.alive = False
+        live.thread.join(timeout=20)
+        assert not live.thread.is_alive()
+    assert live.server.worker_died
+
+
+def test_a_taken_port_is_an_error_before_anything_is_loaded():
+    with listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(OSError, match="in use"):
+            listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_addresses_are_urls():
+    with listen("127.0.0.1", 0) as bound:
+        assert address(bound) == f"http://127.0.0.1:{bound.getsockname()[1]}"

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.errors import Cancelled, DeadlineExceeded, GenerationFailed, SlowReader
+from engine.request import FinishReason, Sampling, SpeechRequest
+from engine.stream import Audio, Finished
+from tests.tts.bench import Bench, sound
+
+
+def request(seed: int = 1, frames: int = 12, **fields) -> SpeechRequest:
+    return SpeechRequest("Hello.", sampling=Sampling(seed=seed, max_new_tokens=frames), **fields)
+
+
+@pytest.fixture
+def bench(custom_voice):
+    return Bench(custom_voice)
+
+
+def end(entry):
+    return list(entry.stream)[-1]
+
+
+def outcomes(bench):
+    return [retired.outcome for retired in bench.runner.take_retired()]
+
+
+def test_first_sound_leaves_with_the_first_step_and_the_ramp_grows(bench):
+    entry = bench.admit(request(frames=20))
+    bench.finish()
+    sizes = [len(i.pcm) // 1920 for i in entry.stream if isinstance(i, Audio)]
+    assert sizes == [1, 1, 2, 4, 8, 4]
+
+
+def test_frame_numbers_of_the_sound_run_on(bench):
+    entry = bench.admit(request(frames=9))
+    bench.finish()
+    items = [item for item in entry.stream if isinstance(item, Audio)]
+    assert [item.first_frame for item in items] == [0, 1, 2, 4, 8]
+
+
+def test_the_frame_ceiling_ends_with_length_and_all_frames_spoken(bench):
+    entry = bench.admit(request(frames=7))
+    bench.finish()
+    finished = end(entry)
+    assert finished.reason is FinishReason.LENGTH
+    assert finished.stats.frames == 7
+    assert outcomes(bench) == ["length"]
+
+
+def test_eos_ends_with_stop_and_is_not_spoken(bench):
+    entry = bench.admit(request(frames=50))
+    bench.runner.step(0.0)
+    bench.runner.step(0.0)
+    eos = bench.runner.spec.talker.codec_tokens.eos
+    decode = bench.generator.decode
+
+    def want_eos(slots):
+        decode(slots)
+        bench.generator.logits[:, eos] = 1e4
+
+    bench.generator.decode = want_eos
+    bench.finish()
+    finished = end(entry)
+    assert (finished.reason, finished.stats.frames) == (FinishReason.STOP, 2)
+
+
+def test_eos_is_forbidden_for_the_first_min_new_tokens_frames(bench):
+    entry = bench.admit(
+        SpeechRequest("Hello.", sampling=Sampling(seed=1, max_new_tokens=9, min_new_tokens=3))
+    )
+    eos = bench.runner.spec.talker.codec_tokens.eos
+    bench.generator.logits[:, eos] = 1e4
+    decode = bench.generator.decode
+
+    def want_eos(slots):
+        decode(slots)
+        bench.generator.logits[:, eos] = 1e4
+
+    bench.generator.decode = want_eos
+    bench.finish()
+    assert end(entry).stats.frames == 3
+
+
+def test_a_model_that_says_eos_at_once_is_an_error_not_an_empty_sound(bench):
+    entry = bench.admit(
+        SpeechRequest("Hello.", sampling=Sampling(seed=1, max_new_tokens=9, min_new_tokens=0))
+    )
+    bench.generator.logits[:, bench.runner.spec.talker.codec_tokens.eos] = 1e4
+    bench.finish()
+    with pytest.raises(GenerationFailed, match="no audio"):
+        end(entry)
+    assert bench.runner.books().balanced
+
+
+def test_codes_that_repeat_end_with_loop(custom_voice):
+    bench = Bench(custom_voice, loop_window=12, loop_max_period=3, loop_repeats=4)
+    entry = bench.admit(request(frames=200))
+    decode = bench.generator.decode
+
+    def stuck(slots):
+        decode(slots)
+        bench.generator.logits[:, :4] = 0.0
+        for slot in slots:
+            bench.generator.logits[slot.index, slot.frames % 3] = 1e4
+
+    bench.generator.decode = stuck
+    bench.finish()
+    finished = end(entry)
+    assert finished.reason is FinishReason.LOOP
+    # One free frame, the first period, then the window.
+    assert finished.stats.frames <= 1 + 3 + 12
+
+
+def test_silence_after_speech_ends_with_silence(custom_voice):
+    bench = Bench(custom_voice, silence_s=0.5, ramp=(1,))
+    entry = bench.admit(request(frames=200))
+    decode, steps = bench.vocoder._decode, []
+
+    def quiet(slots, count):
+        steps.append(count)
+        pcm = decode(slots, count)
+        return pcm if len(steps) < 5 else np.zeros_like(pcm)
+
+    bench.vocoder._decode = quiet
+    bench.finish()
+    finished = end(entry)
+    assert finished.reason is FinishReason.SILENCE
+    assert 4 + 6 <= finished.stats.frames <= 4 + 8
+
+
+def test_scores_that_are_no_numbers_end_only_their_own_request(bench):
+    sick, well = bench.admit(request(1), "sick"), bench.admit(request(2), "well")
+    bench.runner.step(0.0)
+    decode = bench.generator.decode
+
+    def poison(slots):
+        decode(slots)
+        bench.generator.logits[0] = float("nan")
+
+    bench.generator.decode = poison
+    bench.runner.step(0.0)
+    bench.generator.decode = decode
+    bench.finish()
+    with pytest.raises(GenerationFailed, match="not numbers"):
+        end(sick)
+    alone = bench.run([request(2)], [0])
+    assert np.abs(sound(well.stream) - alone[2]).max() <= 1e-4
+
+
+def test_a_prompt_that_fails_ends_only_its_own_request(bench):
+    well = bench.admit(request(2), "well")
+    prefill = bench.generator.prefill
+    bench.generator.prefill = lambda index, plan: 1 / 0
+    sick = bench.admit(request(1), "sick")
+    bench.generator.prefill = prefill
+    bench.finish()
+    with pytest.raises(GenerationFailed, match="prompt"):
+        end(sick)
+    assert isinstance(end(well), Finished)
+    assert bench.runner.books().balanced
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_a_cancelled_request_frees_its_slot_with_the_next_step(bench, steps):
+    entry = bench.admit(request(frames=40))
+    for _ in range(steps):
+        bench.runner.step(0.0)
+    entry.stream.cancel()
+    assert bench.runner.busy
+    bench.runner.step(0.0)
+    assert bench.runner.books().balanced
+    assert outcomes(bench) == ["Cancelled"]
+    with pytest.raises(Cancelled):
+        end(entry)
+
+
+def test_a_deadline_that_passes_while_running_ends_the_request(bench):
+    entry = bench.admit(request(frames=40), deadline=10.0)
+    bench.runner.step(9.0)
+    bench.runner.step(10.5)
+    with pytest.raises(DeadlineExceeded):
+        end(entry)
+    assert bench.runner.books().balanced
+
+
+def test_a_full_stream_pauses_its_slot_and_a_reader_resumes_it(custom_voice):
+    bench = Bench(custom_voice, stream_bytes=4 * 1920 * 4)
+    entry = bench.admit(request(frames=30))
+    bench.finish()
+    assert not bench.runner.busy
+    assert bench.runner.slots[0].frames < 30
+    taken = sum(len(item.pcm) for item, _ in zip(entry.stream, range(2), strict=False))
+    assert taken
+    assert bench.runner.busy
+
+
+def test_a_full_stream_nobody_reads_fails_as_a_slow_reader(custom_voice):
+    bench = Bench(custom_voice, stream_bytes=1920 * 4, read_timeout_s=30.0)
+    entry = bench.admit(request(frames=30))
+    bench.finish()
+    now = entry.stream._last_read
+    bench.runner.sweep(now + 29.0)
+    assert bench.runner.free == 3
+    bench.runner.sweep(now + 31.0)
+    assert bench.runner.books().balanced
+    assert outcomes(bench) == ["SlowReader"]
+    with pytest.raises(SlowReader, match="30 s"):
+        end(entry)
+
+
+def test_the_statistics_add_up(bench):
+    entry = bench.admit(request(frames=10))
+    bench.finish()
+    stats = end(entry).stats
+    assert stats.frames == 10
+    assert stats.seed == 1
+    assert stats.prompt_positions == entry.plan.positions
+    assert 0 < stats.talker_s + stats.predictor_s + stats.codec_s < stats.total_s
+    assert stats.first_audio_s <= stats.total_s
+
+
+def test_reference_codes_are_continued_not_heard(base):
+    bench = Bench(base)
+    codes = np.random.RandomState(3).randint(0, 64, (4, 5))
+    voiced = request(
+        frames=6,
+        reference_codes=codes,
+        reference_text="Before.",
+        speaker_embedding=np.ones(64, np.float32),
+    )
+    sounds = bench.run([voiced], [0])
+    frames = np.array(bench.codes[1]).T
+    assert len(sounds[1]) == 6 * 1920
+    import torch
+
+    with torch.inference_mode():
+        whole = bench.vocoder._decoder(torch.from_numpy(np.hstack((codes, frames)))[None])
+    assert np.abs(whole[0, 5 * 1920 :].numpy() - sounds[1]).max() <= 1e-4
