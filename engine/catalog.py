@@ -82,6 +82,9 @@ class Catalog:
         self.models = tuple(_info(spec) for spec in specs)
         self._strict = strict_instructions
         self._specs = {spec.name.lower(): spec for spec in specs}
+        if len(self._specs) < len(specs):
+            names = ", ".join(repr(spec.name) for spec in specs)
+            raise InvalidRequest(f"loaded models need different names, got {names}", "name")
 
     def spec(self, name: str | None) -> ModelSpec:
         """The spec of a model by name, None for the default.

@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from engine.errors import InvalidRequest
 from engine.request import Task
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "f32", "bf16", "f16"]
+
+_LEAST = {
+    "slots": 1,
+    "kv_positions": 64,
+    "max_queue": 0,
+    "max_frames": 1,
+    "stream_bytes": 1,
+    "read_timeout_s": 0,
+    "loop_window": 0,
+    "loop_max_period": 0,
+    "loop_repeats": 1,
+    "silence_s": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +67,15 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work; raises `InvalidRequest` naming the field."""
-        least = {"slots": 1, "kv_positions": 64, "max_queue": 0, "max_frames": 1, "stream_bytes": 1}
-        for name, low in least.items():
-            if getattr(self, name) < low:
+        for name, low in _LEAST.items():
+            if not getattr(self, name) >= low:  # NaN too
                 raise InvalidRequest(
                     f"`{name}` must be at least {low}, got {getattr(self, name)}", name
+                )
+        for name, known in (("device", get_args(Device)), ("dtype", get_args(DType))):
+            if getattr(self, name) not in known:
+                raise InvalidRequest(
+                    f"`{name}` must be one of {', '.join(known)}, got {getattr(self, name)!r}", name
                 )
         if not self.ramp or min(self.ramp) < 1:
             raise InvalidRequest(f"`ramp` must hold frame counts, got {self.ramp}", "ramp")

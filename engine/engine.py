@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -78,6 +79,7 @@ class Engine:
         self._worker = Worker(runners, self._scheduler)
         self._numbers = itertools.count(1)
         self._accepting = True
+        self._utterances: weakref.WeakSet[Utterance] = weakref.WeakSet()
         self._warm = False
         self._worker.start()
 
@@ -129,7 +131,9 @@ class Engine:
             later = replace(envelope, id=f"{envelope.id}.{index}", continuation=True)
             return self._submit(intake, part, later if index else envelope)
 
-        return Utterance(parts, submit(parts[0], 0), submit)
+        utterance = Utterance(parts, submit(parts[0], 0), submit)
+        self._utterances.add(utterance)
+        return utterance
 
     def warm_up(self) -> None:
         """Speak a short text with every model through the ordinary path; then be ready."""
@@ -187,8 +191,13 @@ class Engine:
         self._accepting = False
         end = time.monotonic() + timeout_s
         # The books change on another thread; a poll is simpler than a bridge and rare enough.
-        while self._scheduler.in_flight and self._worker.alive and time.monotonic() < end:  # noqa: ASYNC110
+        while self._speaking and self._worker.alive and time.monotonic() < end:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
+
+    @property
+    def _speaking(self) -> bool:
+        # A long text whose next part was not asked for yet holds no permit.
+        return bool(self._scheduler.in_flight) or any(u.continues for u in list(self._utterances))
 
     async def aclose(self) -> None:
         """Like `close`, without blocking the loop."""

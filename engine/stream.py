@@ -144,6 +144,10 @@ class Stream:
     def ended(self) -> bool:
         return self._ended
 
+    @property
+    def failed(self) -> bool:
+        return self._error is not None
+
     def unread_for(self, now: float) -> float:
         """Seconds since the reader last took an item while there was one to take."""
         with self._changed:

@@ -37,6 +37,12 @@ class Utterance:
         self._cancelled = False
         self._lock = threading.Lock()
 
+    @property
+    def continues(self) -> bool:
+        """A part is still to be submitted."""
+        more = self._index + 1 < len(self._parts)
+        return more and not self._cancelled and not self._stream.failed
+
     def cancel(self) -> None:
         """Stop the part that is speaking and those to come; a no-op after the end."""
         with self._lock:

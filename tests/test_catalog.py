@@ -222,9 +222,9 @@ def test_a_vector_with_a_value_that_is_no_number_is_refused(value: float) -> Non
 
 @pytest.mark.parametrize("spec", [CUSTOM, DESIGN], ids=lambda spec: spec.task)
 @pytest.mark.parametrize("strict", [False, True])
-def test_models_that_follow_instructions_get_them(spec: TalkerSpec, strict: bool) -> None:
+def test_models_that_follow_instructions_get_them_as_sent(spec: TalkerSpec, strict: bool) -> None:
     delivery = resolve(spec, strict, instructions="  Softly. ")
-    assert delivery.instructions == "Softly."
+    assert delivery.instructions == "  Softly. "
     assert delivery.warnings == ()
 
 

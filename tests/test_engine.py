@@ -68,7 +68,7 @@ def test_many_more_requests_than_slots_all_sound_as_if_alone(start: Start) -> No
 
 def test_requests_that_arrive_while_others_speak_change_nothing(start: Start) -> None:
     speaker = start(slots=2)
-    first, second = ask("Hello.", frames=12, seed=1), ask("Goodbye.", frames=6, seed=2)
+    first, second = ask("Hello.", frames=9, seed=1), ask("Goodbye.", frames=3, seed=2)
     alone = [solo(speaker, first), solo(speaker, second)]
     running = speaker.submit(first)
     reader = iter(running)
@@ -80,9 +80,9 @@ def test_requests_that_arrive_while_others_speak_change_nothing(start: Start) ->
 
 def test_the_same_seed_repeats_and_another_differs(start: Start) -> None:
     speaker = start()
-    first = solo(speaker, ask(frames=8, seed=5))
-    assert np.array_equal(first, solo(speaker, ask(frames=8, seed=5)))
-    assert not same(first, solo(speaker, ask(frames=8, seed=6)))
+    first = solo(speaker, ask(frames=4, seed=5))
+    assert np.array_equal(first, solo(speaker, ask(frames=4, seed=5)))
+    assert not same(first, solo(speaker, ask(frames=4, seed=6)))
 
 
 def test_a_drawn_seed_is_reported_and_repeats_the_sound(start: Start) -> None:
@@ -115,13 +115,13 @@ def test_flushes_follow_the_ramp(start: Start) -> None:
 
 def test_a_full_stream_pauses_its_request_and_loses_nothing(start: Start) -> None:
     speaker = start()
-    request = ask(frames=10, seed=3)
+    request = ask(frames=6, seed=3)
     whole = solo(speaker, request)
     narrow = start(stream_bytes=FRAME_BYTES, ramp=(1,))
     stream = narrow.submit(request)
     assert paused(narrow, stream)
     frames = run(narrow.stats()).frames_total
-    assert frames < 10
+    assert frames < 6
     assert same(sound(read(stream)), whole)
 
 
@@ -145,7 +145,7 @@ def test_async_iteration_hears_the_same(start: Start) -> None:
 
         return await asyncio.gather(*(one() for _ in range(times)))
 
-    for items in run(listen(5)):
+    for items in run(listen(3)):
         assert same(sound(items), alone)
 
 

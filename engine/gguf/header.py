@@ -170,8 +170,8 @@ def _tensor_entry(cursor: Cursor) -> TensorEntry:
 
 
 def _tensor_type(cursor: Cursor, number: int, what: str) -> GGMLQuantizationType:
-    names = {kind.value: kind.name for kind in GGMLQuantizationType}
-    if number not in {kind.value for kind in READABLE}:
+    if number not in READABLE:  # the members are integers
+        names = {kind.value: kind.name for kind in GGMLQuantizationType}
         supported = ", ".join(kind.name for kind in READABLE)
         cursor.fail(
             f"{what} has the unsupported type {names.get(number, number)}; supported: {supported}"

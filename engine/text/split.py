@@ -99,13 +99,16 @@ def _pack(text: str, cuts: Cuts, limit: int, wanted: int, count: Count) -> list[
 def _furthest(text: str, start: int, cuts: list[int], limit: int, count: Count) -> int | None:
     """The last of `cuts` behind `start` up to which the text fits, or None."""
 
+    reach = start + limit * _CHARACTERS_PER_TOKEN
+
     def fits(index: int) -> bool:
-        return count(text[start : cuts[index]].strip()) <= limit
+        end = cuts[index]
+        return end <= reach and count(text[start:end].strip()) <= limit
 
     low = bisect_right(cuts, start)  # the first cut behind start
     if low == len(cuts) or not fits(low):
         return None
-    # Gallop, then halve: the rest of a long text is never counted whole.
+    # Gallop, then halve: few counts, all of them near the limit.
     step = 1
     while low + step < len(cuts) and fits(low + step):
         low, step = low + step, step * 2
@@ -164,7 +167,11 @@ def _free_spaces(text: str) -> Iterator[int]:
 
 
 def _unspaced_letters(text: str) -> Iterator[int]:
-    return (at for at in _graphemes(text) if _unspaced(text[at - 1]) and _unspaced(text[at]))
+    return (
+        at
+        for at in _graphemes(text)
+        if text[at].isalnum() and (_unspaced(text[at - 1]) or _unspaced(text[at]))
+    )
 
 
 def _graphemes(text: str) -> Iterator[int]:
@@ -206,6 +213,9 @@ def _unspaced(char: str) -> bool:
         "\u0e00" <= char <= "\u0eff" or "\u1000" <= char <= "\u109f" or "\u1780" <= char <= "\u17ff"
     )
 
+
+# More than any text has on average; keeps the rest of a long text from being counted each time.
+_CHARACTERS_PER_TOKEN = 24
 
 # Best first; the next kind is used where the one before has no place near enough.
 _KINDS: tuple[Callable[[str], Iterable[int]], ...] = (

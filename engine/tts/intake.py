@@ -90,7 +90,11 @@ class Intake:
         sampling: LaneSampling = resolve(request.sampling, self.spec.talker.generation)
         if len(plan.text) <= limit:
             return [replace(request, sampling=replace(request.sampling, seed=sampling.seed))]
-        texts = filter(speakable, split(request.text, limit, self._tokenizer.count))
+        try:
+            texts = filter(speakable, split(request.text, limit, self._tokenizer.count))
+        except ValueError as error:
+            message = f"a slot has no room for a single character of `text`: {error}"
+            raise InvalidRequest(message, "text") from None
         return [
             replace(
                 request,
@@ -126,6 +130,8 @@ class Intake:
     ) -> tuple[tuple[int, ...], npt.NDArray[np.int64] | None]:
         codes = request.reference_codes
         if codes is None:
+            if request.reference_text is not None:
+                raise InvalidRequest("`reference_text` needs `reference_codes`", "reference_codes")
             return (), None
         spec = self.spec
         if spec.talker.task != "base":
@@ -136,6 +142,8 @@ class Intake:
                 f"`reference_codes` must be [{groups}, frames], got {list(codes.shape)}",
                 "reference_codes",
             )
+        if not np.issubdtype(codes.dtype, np.integer):
+            raise InvalidRequest("`reference_codes` must be integers", "reference_codes")
         if codes.min() < 0 or codes.max() >= spec.codec.codebook_size:
             raise InvalidRequest(
                 f"`reference_codes` must lie in 0..{spec.codec.codebook_size - 1}",

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from engine.config import EngineConfig, ModelSpec
@@ -81,8 +82,9 @@ class Runner:
             slot = self._open(index, entry, now)
         except Exception as error:
             log.exception("request %s failed in prefill", entry.job.id)
-            self._clear(index)
+            # The stream first: clearing touches a device that may be gone.
             self._end(entry, GenerationFailed(f"the prompt could not be processed: {error}"), 0)
+            self._clear(index)
             return
         self.slots[index] = slot
         self._drop_broken([slot])
@@ -157,6 +159,10 @@ class Runner:
 
     def _flush(self) -> None:
         for slot, pcm in self._vocoder.flush(self._occupied()):
+            if not np.isfinite(pcm).all():
+                slot.pending.clear()
+                self._release(slot, GenerationFailed("the model's sound was not numbers"))
+                continue
             if slot.clock.first_audio is None:
                 slot.clock.first_audio = time.monotonic()
             slot.entry.stream.publish(Audio(slot.decoded, pcm))
@@ -182,10 +188,10 @@ class Runner:
             self._release(slot, GenerationFailed(message))
 
     def _release(self, slot: Slot, error: EngineError | None) -> None:
-        self._clear(slot.index)
         outcome = error or slot.ending
         assert outcome is not None
         self._end(slot.entry, outcome, slot.decoded)
+        self._clear(slot.index)
 
     def _end(self, entry: Entry, outcome: EngineError | FinishReason, frames: int) -> None:
         if isinstance(outcome, FinishReason):

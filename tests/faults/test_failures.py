@@ -44,7 +44,7 @@ def test_scores_that_are_not_numbers_after_the_prompt_fail_only_that_request(
     start: Start, monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
     speaker = start()
-    requests = [ask(frames=6, seed=i, voice=v) for i, v in enumerate(["ryan", "vivian", "ryan"])]
+    requests = [ask(frames=3, seed=i, voice=v) for i, v in enumerate(["ryan", "vivian", "ryan"])]
     alone = [solo(speaker, request) for request in requests]
     generator = speaker._runners[0]._generator
     prefill, rows = generator.prefill, []
@@ -69,7 +69,7 @@ def test_scores_that_break_in_mid_stream_fail_only_that_request(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speaker = start()
-    requests = [ask(frames=10, seed=i) for i in range(3)]
+    requests = [ask(frames=5, seed=i) for i in range(3)]
     alone = [solo(speaker, request) for request in requests]
     generator = speaker._runners[0]._generator
     decode, streams = generator.decode, []
@@ -77,7 +77,7 @@ def test_scores_that_break_in_mid_stream_fail_only_that_request(
     def poison(slots: Any) -> None:
         decode(slots)
         for slot in slots:
-            if slot.entry.stream is streams[1] and slot.frames == 3:
+            if slot.entry.stream is streams[1] and slot.frames == 2:
                 generator.logits[slot.index] = float("nan")
 
     monkeypatch.setattr(generator, "decode", poison)
@@ -160,7 +160,7 @@ def test_a_prompt_that_cannot_be_processed_fails_only_that_request(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speaker = start()
-    request = ask(frames=8, seed=1)
+    request = ask(frames=4, seed=1)
     alone = solo(speaker, request)
     row = row_of(speaker, "ryan")
     generator = speaker._runners[0]._generator
@@ -216,7 +216,7 @@ def test_a_failed_frame_ends_the_active_requests_and_the_engine_serves_the_next(
     start: Start, monkeypatch: pytest.MonkeyPatch, part: str, stage: str
 ) -> None:
     speaker = start(slots=2)
-    request = ask(frames=6, seed=1)
+    request = ask(frames=3, seed=1)
     alone = solo(speaker, request)
     broken = getattr(speaker._runners[0], part)
     work, streams, queued = getattr(broken, stage), [], []
@@ -248,7 +248,7 @@ def test_a_failed_frame_leaves_the_other_model_alone(
     base: engine.ModelFiles,
 ) -> None:
     speaker = start([custom_voice, base])
-    other = ask(frames=8, model=speaker.models[1].name)
+    other = ask(frames=4, model=speaker.models[1].name)
     alone = solo(speaker, other)
     generator = speaker._runners[0]._generator
 

@@ -82,7 +82,7 @@ def test_a_listener_that_leaves_while_the_sound_is_decoded_hears_no_more(
 
 def test_a_listener_that_leaves_while_streaming_does_not_disturb_the_others(start: Start) -> None:
     speaker = start()
-    request = ask(frames=12, seed=7)
+    request = ask(frames=6, seed=7)
     alone = solo(speaker, request)
     leaving = [speaker.submit(ask(frames=400, seed=i)) for i in range(3)]
     staying = speaker.submit(request)
@@ -178,10 +178,10 @@ def test_a_time_limit_that_passes_while_running_ends_the_request(start: Start) -
 
 def test_a_crowd_that_comes_and_goes_leaves_nothing_behind(start: Start) -> None:
     speaker = start(slots=3, **NARROW)
-    request = ask(frames=5, seed=99)
+    request = ask(frames=4, seed=99)
     alone = solo(start(), request)
     staying = speaker.submit(request)
-    for seed in range(24):
+    for seed in range(10):
         stream = speaker.submit(ask(frames=30, seed=seed))
         if seed % 3 == 0:
             assert eventually(lambda s=stream: s.full or s.ended)  # type: ignore[misc]

@@ -1,0 +1,95 @@
+"""The command as a user runs it: its own process, its own interpreter."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+LISTENING = re.compile(r"listening on (http://\S+)")
+PATIENCE_S = 120
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "server.cli", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("FRAMECAST_")}
+    return {**clean, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def run(*arguments: object, stdin: str | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        command(*arguments),
+        input=None if stdin is None else stdin.encode(),
+        capture_output=True,
+        env=environment(),
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+class Served:
+    """`framecast serve` on a free port; `log` collects what it writes to stderr."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            command("serve", "--port", 0, *arguments),
+            stderr=subprocess.PIPE,
+            env=environment(),
+            text=True,
+        )
+        self.log: list[str] = []
+        self.url = ""
+        self._found = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        assert self._found.wait(PATIENCE_S), self.text
+        self._wait_until_ready()
+
+    @property
+    def text(self) -> str:
+        return "".join(self.log)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return code
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if match := LISTENING.search(line):
+                self.url = match[1]
+                self._found.set()
+        self._found.set()
+        self.process.stderr.close()
+
+    def _wait_until_ready(self) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            if httpx.get(f"{self.url}/ready").status_code == 200:
+                return
+            time.sleep(0.1)
+        raise AssertionError(self.text)
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Iterator[Served]:
+    """A server speaking with the bundled voice."""
+    served = Served("--slots", 2)
+    yield served
+    if served.process.poll() is None:
+        served.stop(signal.SIGKILL)
