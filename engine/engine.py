@@ -17,11 +17,12 @@ from engine.config import EngineConfig, ModelFiles, ModelSpec
 from engine.errors import EngineUnavailable, InvalidRequest
 from engine.gguf.spec import read_model_spec
 from engine.request import Sampling, SpeechRequest
+from engine.running import Books
 from engine.scheduler import Scheduler
 from engine.stream import Stream
 from engine.tts.intake import Envelope, Intake
 from engine.tts.load import load_intake, load_runner, resolve_device, resolve_dtype
-from engine.tts.runner import Books, Runner
+from engine.tts.runner import Runner
 from engine.tts.slot import Entry
 from engine.utterance import Utterance
 from engine.worker import Call, Cancel, Stop, Submit, Wake, Worker
@@ -160,7 +161,7 @@ class Engine:
     async def stats(self) -> EngineStats:
         """Counts for metrics; cheap."""
         return EngineStats(
-            slots=sum(len(runner.slots) for runner in self._runners),
+            slots=sum(runner.capacity for runner in self._runners),
             active=self._worker.active,
             queued=self._scheduler.queued,
             frames_total=sum(runner.frames_total for runner in self._runners),

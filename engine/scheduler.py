@@ -9,22 +9,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from engine.errors import Overloaded
 from engine.request import Job
-from engine.stream import Stream
-
-
-class Waiting(Protocol):
-    """What the queue holds: an accepted job and its stream."""
-
-    @property
-    def job(self) -> Job: ...
-
-    @property
-    def stream(self) -> Stream: ...
-
+from engine.running import Waiting
 
 # Index of the job to run next, given the waiting ones and the frames each tenant was given.
 Policy = Callable[[Sequence[Job], Mapping[str, int]], int]
@@ -152,4 +141,4 @@ def _gone(entry: Waiting, now: float) -> bool:
     return entry.stream.ended or (deadline is not None and now > deadline)
 
 
-__all__ = ["Policy", "Scheduler", "Waiting", "fair"]
+__all__ = ["Policy", "Scheduler", "fair"]

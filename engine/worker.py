@@ -23,9 +23,8 @@ from engine.errors import (
     EngineUnavailable,
     GenerationFailed,
 )
+from engine.running import Runner, Waiting
 from engine.scheduler import Scheduler
-from engine.tts.runner import Runner
-from engine.tts.slot import Entry
 
 log = logging.getLogger("framecast.engine")
 
@@ -37,7 +36,7 @@ _STRIKES = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Submit:
-    entry: Entry
+    entry: Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,8 @@ class Worker:
 
     def __init__(
         self,
-        runners: Sequence[Runner],
-        scheduler: Scheduler[Entry],
+        runners: Sequence[Runner[Any]],
+        scheduler: Scheduler[Any],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.finished: Counter[str] = Counter()
@@ -104,7 +103,7 @@ class Worker:
 
     @property
     def active(self) -> int:
-        return sum(len(runner.slots) - runner.free for runner in self._runners)
+        return sum(runner.capacity - runner.free for runner in self._runners)
 
     def join(self, timeout: float | None = None) -> None:
         self._thread.join(timeout)
@@ -160,11 +159,11 @@ class Worker:
     def _admit(self, now: float) -> None:
         # One prefill per runner between two frames: it stalls every stream that is running.
         for runner in self._runners:
-            if runner.free and (entry := self._scheduler.take(runner.spec.name)):
+            if runner.free and (entry := self._scheduler.take(runner.name)):
                 runner.admit(entry, now)
 
-    def _admits(self, runner: Runner) -> bool:
-        return runner.free > 0 and self._scheduler.waits(runner.spec.name)
+    def _admits(self, runner: Runner[Any]) -> bool:
+        return runner.free > 0 and self._scheduler.waits(runner.name)
 
     def _step(self, now: float) -> None:
         for runner in self._runners:
@@ -180,7 +179,7 @@ class Worker:
             made = runner.frames_total - before
             self._scheduler.note_rate(made, time.perf_counter() - start)
 
-    def _failed(self, runner: Runner, error: Exception) -> None:
+    def _failed(self, runner: Runner[Any], error: Exception) -> None:
         # A batched step cannot say whose fault it was; what it touched cannot be trusted.
         log.exception("a frame failed; the requests in it are ended")
         runner.fail_all(GenerationFailed(f"a frame could not be generated: {error}"))
@@ -195,7 +194,7 @@ class Worker:
                 self.finished[retired.outcome] += 1
                 self._scheduler.release(retired.entry.job, retired.frames)
 
-    def _count(self, entry: Entry, error: EngineError) -> None:
+    def _count(self, entry: Waiting, error: EngineError) -> None:
         self.finished[type(error).__name__] += 1
         self._scheduler.release(entry.job)
 
@@ -211,15 +210,10 @@ class Worker:
         for entry in self._scheduler.drain():
             self._refuse(Submit(entry), error)
 
-    def _abandon(self, runner: Runner, error: EngineError) -> None:
-        # Streams and permits first: freeing a slot touches a device that may be gone.
-        for slot in runner.slots:
-            if slot is not None:
-                slot.entry.stream.fail(error)
-                self._scheduler.release(slot.entry.job)
+    def _abandon(self, runner: Runner[Any], error: EngineError) -> None:
         try:
             runner.fail_all(error)
-        except Exception:
+        except Exception:  # the streams have ended; freeing touches a device that may be gone
             log.exception("slots could not be freed")
 
     def _refuse(self, command: Command, error: EngineError) -> None:

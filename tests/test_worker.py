@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from engine.errors import (
     GenerationFailed,
 )
 from engine.request import FinishReason, Job
+from engine.running import Books, Retired
 from engine.scheduler import Scheduler
 from engine.stream import Audio, Finished, Stats, Stream
 from engine.worker import Call, Cancel, Stop, Submit, Wake, Worker
@@ -38,13 +38,6 @@ class Running:
     entry: Entry
     frames: int = 0
     over: bool = False
-
-
-@dataclass(eq=False)
-class Retired:
-    entry: Entry
-    outcome: str
-    frames: int
 
 
 def nothing() -> None:
@@ -68,8 +61,11 @@ class ScriptedRunner:
     retired: list[Retired] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.spec = SimpleNamespace(name=self.name)
         self.slots: list[Running | None] = [None] * self.width
+
+    @property
+    def capacity(self) -> int:
+        return self.width
 
     @property
     def free(self) -> int:
@@ -109,18 +105,30 @@ class ScriptedRunner:
             self.release(running, Cancelled("cancelled"))
 
     def fail_all(self, error: EngineError) -> None:
-        for running in [r for r in self.slots if r is not None]:
-            self.release(running, error)
+        running = [r for r in self.slots if r is not None]
+        for each in running:
+            self.end(each, error)
+        for each in running:
+            self.clear(each)
 
     def take_retired(self) -> list[Retired]:
         retired, self.retired = self.retired, []
         return retired
 
     def release(self, running: Running, error: EngineError) -> None:
-        self.on_clear()
-        self.slots[self.slots.index(running)] = None
+        self.end(running, error)
+        self.clear(running)
+
+    def end(self, running: Running, error: EngineError) -> None:
         running.entry.stream.fail(error)
         self.retired.append(Retired(running.entry, type(error).__name__, running.frames))
+
+    def clear(self, running: Running) -> None:
+        self.on_clear()
+        self.slots[self.slots.index(running)] = None
+
+    def books(self) -> Books:
+        return Books(self.width, self.free, 0, 0)
 
 
 class House:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ import torch
 from engine.config import EngineConfig, ModelSpec
 from engine.errors import Cancelled, DeadlineExceeded, EngineError, GenerationFailed, SlowReader
 from engine.request import FinishReason
+from engine.running import Books, Retired
 from engine.stream import Audio, Finished
 from engine.tts.generator import Generator
 from engine.tts.guards import LoopGuard, SilenceGuard
@@ -25,29 +25,6 @@ from engine.tts.slot import Clock, Entry, Slot
 from engine.tts.vocoder import Vocoder
 
 log = logging.getLogger("framecast.engine")
-
-
-@dataclass(frozen=True, slots=True)
-class Books:
-    """What a runner holds. Idle means all slots free and nothing written anywhere."""
-
-    slots: int
-    free: int
-    kv_rows: int
-    codec_frames: int
-
-    @property
-    def balanced(self) -> bool:
-        return self.free == self.slots and self.kv_rows == 0 and self.codec_frames == 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Retired:
-    """An entry whose slot was freed, and how it ended: a finish reason or an error's name."""
-
-    entry: Entry
-    outcome: str
-    frames: int
 
 
 class Runner:
@@ -62,7 +39,17 @@ class Runner:
         self._generator = generator
         self._vocoder = vocoder
         self._config = config
-        self._retired: list[Retired] = []
+        self._retired: list[Retired[Entry]] = []
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.spec.name
+
+    @property
+    def capacity(self) -> int:
+        """Slots there are."""
+        return len(self.slots)
 
     @property
     def free(self) -> int:
@@ -92,7 +79,6 @@ class Runner:
     @torch.inference_mode()
     def step(self, now: float) -> None:
         """Make one frame for every slot that advances."""
-        self.sweep(now)
         active = [slot for slot in self._occupied() if slot.advances]
         decoding = [slot for slot in active if slot.next_input is not None]
         self._generator.decode(decoding)
@@ -120,11 +106,14 @@ class Runner:
                 self._release(slot, Cancelled("the request was cancelled"))
 
     def fail_all(self, error: EngineError) -> None:
-        """End every running request with `error`."""
-        for slot in self._occupied():
-            self._release(slot, error)
+        """End every running request with `error`, all streams before the first slot is freed."""
+        slots = self._occupied()
+        for slot in slots:
+            self._end(slot.entry, error, slot.decoded)
+        for slot in slots:
+            self._clear(slot.index)
 
-    def take_retired(self) -> list[Retired]:
+    def take_retired(self) -> list[Retired[Entry]]:
         """The entries whose slots were freed since the last call."""
         retired, self._retired = self._retired, []
         return retired
@@ -209,4 +198,4 @@ class Runner:
         return [slot for slot in self.slots if slot is not None]
 
 
-__all__ = ["Books", "Retired", "Runner"]
+__all__ = ["Runner"]

@@ -163,13 +163,13 @@ def test_a_prompt_that_fails_ends_only_its_own_request(bench):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
-def test_a_cancelled_request_frees_its_slot_with_the_next_step(bench, steps):
+def test_a_cancelled_request_frees_its_slot_with_the_next_sweep(bench, steps):
     entry = bench.admit(request(frames=40))
     for _ in range(steps):
         bench.runner.step(0.0)
     entry.stream.cancel()
     assert bench.runner.busy
-    bench.runner.step(0.0)
+    bench.runner.sweep(0.0)
     assert bench.runner.books().balanced
     assert outcomes(bench) == ["Cancelled"]
     with pytest.raises(Cancelled):
@@ -178,8 +178,9 @@ def test_a_cancelled_request_frees_its_slot_with_the_next_step(bench, steps):
 
 def test_a_deadline_that_passes_while_running_ends_the_request(bench):
     entry = bench.admit(request(frames=40), deadline=10.0)
+    bench.runner.sweep(9.0)
     bench.runner.step(9.0)
-    bench.runner.step(10.5)
+    bench.runner.sweep(10.5)
     with pytest.raises(DeadlineExceeded):
         end(entry)
     assert bench.runner.books().balanced

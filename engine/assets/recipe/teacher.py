@@ -259,9 +259,14 @@ def _requantised(line: Line, book: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def prosody(work: Path, part: int, parts: int) -> None:
     """Lines of text to `prosody/N.pkl`, 500 each; shards that exist are kept."""
     text = json.loads((work / "text.json").read_text("utf-8"))
-    lines = text["held_out"] + [
-        line for pair in zip(text["derived"], text["sentences"] * 2, strict=False) for line in pair
-    ][: 2 * len(text["sentences"])]
+    lines = (
+        text["held_out"]
+        + [
+            line
+            for pair in zip(text["derived"], text["sentences"] * 2, strict=False)
+            for line in pair
+        ][: 2 * len(text["sentences"])]
+    )
     lines += text["derived"][len(text["sentences"]) :]
     held = set(text["held_out"])
     (work / "prosody").mkdir(exist_ok=True)
