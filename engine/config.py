@@ -17,6 +17,8 @@ _LEAST = {
     "slots": 1,
     "kv_positions": 64,
     "max_queue": 0,
+    "max_queue_s": 0,
+    "paragraph_pause_s": 0,
     "max_frames": 1,
     "stream_bytes": 1,
     "read_timeout_s": 0,
@@ -35,6 +37,8 @@ class EngineConfig:
         slots: utterances generated at the same time.
         kv_positions: prompt and generated positions one slot can hold.
         max_queue: requests that may wait for a slot; one more is refused.
+        max_queue_s: seconds of sound that may be waiting or being made; one job is always let in,
+            0 is no limit.
         max_frames: ceiling of frames per utterance when the request names none.
         ramp: frames per codec flush of a new stream; the last value repeats.
         stream_bytes: sound a stream holds before its slot is paused.
@@ -43,6 +47,8 @@ class EngineConfig:
         silence_s, silence_dbfs: the `silence` guard; 0 s turns it off.
         reference: constant batch width and one lane per codec call, so that a slot's result is
             bit-equal whatever runs beside it (F32 only; slower).
+        paragraph_pause_s: silence between the parts of a long text where a paragraph ends.
+        terminal_mark: `speak` adds a missing final mark, so that the last word is said whole.
         strict_instructions: refuse instructions a model cannot use instead of warning.
         nan_fill: fill unused cache rows with NaN, so that a stray read cannot pass (tests).
     """
@@ -52,6 +58,7 @@ class EngineConfig:
     slots: int = 8
     kv_positions: int = 2560
     max_queue: int = 64
+    max_queue_s: float = 1800.0
     max_frames: int = 2048
     ramp: tuple[int, ...] = (1, 1, 2, 4, 8)
     stream_bytes: int = 4 * 1024 * 1024
@@ -62,6 +69,8 @@ class EngineConfig:
     silence_s: float = 3.0
     silence_dbfs: float = -50.0
     reference: bool = False
+    paragraph_pause_s: float = 0.4
+    terminal_mark: bool = True
     strict_instructions: bool = False
     nan_fill: bool = False
 

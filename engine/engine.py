@@ -44,7 +44,8 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Counts since the start; `finished` counts ended requests by reason."""
+    """Counts since the start; `finished` counts ended jobs by reason. `memory_bytes` is what
+    weights, caches and codec state take."""
 
     slots: int
     active: int
@@ -52,6 +53,7 @@ class EngineStats:
     frames_total: int
     frames_per_second: float
     finished: dict[str, int]
+    memory_bytes: int
 
 
 class Engine:
@@ -76,7 +78,9 @@ class Engine:
         self._intakes = {intake.spec.name: intake for intake in intakes}
         self._runners = runners
         capacity = config.slots * len(runners) + config.max_queue
-        self._scheduler: Scheduler[Entry] = Scheduler(capacity)
+        rate = min(intake.spec.codec.frame_rate for intake in intakes)
+        most = config.max_queue_s * rate or None
+        self._scheduler: Scheduler[Entry] = Scheduler(capacity, max_frames=most)
         self._worker = Worker(runners, self._scheduler)
         self._numbers = itertools.count(1)
         self._accepting = True
@@ -121,18 +125,30 @@ class Engine:
         tenant: str = "",
         priority: int = 0,
         timeout_s: float | None = None,
+        streaming: bool = True,
+        redraw: bool = False,
     ) -> Utterance:
         """Like `submit` for a text of any length: what does not fit one slot is split at
-        sentences into jobs that follow each other, each with a seed derived from the request's."""
+        sentences into jobs that follow each other, each with a seed derived from the request's.
+
+        Args:
+            streaming: somebody listens while it is made; False flushes in larger pieces.
+            redraw: keep the sound until a part is complete, and draw one that ran away (`loop`,
+                or `length` at the automatic ceiling) once more with another seed.
+        """
         envelope = self._envelope(id, tenant, priority, timeout_s)
+        envelope = replace(envelope, streaming=streaming)
         intake = self._intake(request)
         parts = intake.parts(request)
+        numbers = itertools.count(1)
 
-        def submit(part: SpeechRequest, index: int) -> Stream:
-            later = replace(envelope, id=f"{envelope.id}.{index}", continuation=True)
-            return self._submit(intake, part, later if index else envelope)
+        def later(part: SpeechRequest) -> Stream:
+            name = f"{envelope.id}.{next(numbers)}"
+            return self._submit(intake, part, replace(envelope, id=name, continuation=True))
 
-        utterance = Utterance(parts, submit(parts[0], 0), submit)
+        first = self._submit(intake, parts[0].request, envelope)
+        samples = intake.spec.codec.samples_per_frame
+        utterance = Utterance(parts, first, later, frame_samples=samples, hold=redraw)
         self._utterances.add(utterance)
         return utterance
 
@@ -167,6 +183,7 @@ class Engine:
             frames_total=sum(runner.frames_total for runner in self._runners),
             frames_per_second=self._scheduler.frames_per_second,
             finished=dict(self._worker.finished),
+            memory_bytes=sum(runner.nbytes for runner in self._runners),
         )
 
     def books(self) -> list[Books]:

@@ -55,12 +55,19 @@ class PayloadTooLarge(EngineError):
 
 
 class Overloaded(EngineError):
-    """The queue is full; `retry_after_s` estimates when a place will be free."""
+    """The queue is full; `retry_after_s` estimates when a place will be free.
 
-    def __init__(self, message: str, retry_after_s: float, queue_depth: int) -> None:
+    `queue_depth` counts the jobs waiting or running, `position` is the place in the line the
+    request would have had.
+    """
+
+    def __init__(
+        self, message: str, retry_after_s: float, queue_depth: int, position: int | None = None
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.queue_depth = queue_depth
+        self.position = queue_depth + 1 if position is None else position
 
 
 class DeadlineExceeded(EngineError):

@@ -71,6 +71,13 @@ class Runner(Protocol[E]):
     def busy(self) -> bool:
         """A step would change something."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights, caches and state."""
+
+    def stalls(self, now: float) -> bool:
+        """An admission now would leave a listener without sound; a little later may not."""
+
     def admit(self, entry: E, now: float) -> None:
         """Take a free slot; what goes wrong is the entry's own failure and is not raised."""
 

@@ -38,11 +38,16 @@ class Scheduler(Generic[E]):
 
     Args:
         capacity: jobs accepted at the same time, running ones included.
+        max_frames: frames the accepted jobs may be expected to need together; the first job is
+            always let in, None is no limit.
         policy: picks the next job.
     """
 
-    def __init__(self, capacity: int, policy: Policy = fair) -> None:
+    def __init__(
+        self, capacity: int, policy: Policy = fair, *, max_frames: float | None = None
+    ) -> None:
         self._capacity = capacity
+        self._max_frames = max_frames
         self._policy = policy
         self._lock = threading.Lock()
         self._accepted: dict[str, int] = {}  # job id -> cost in frames
@@ -57,12 +62,11 @@ class Scheduler(Generic[E]):
         """Take the job's permit. A continuation always gets one: its request was accepted.
 
         Raises:
-            Overloaded: all permits are taken.
+            Overloaded: all permits are taken, or too much sound is waiting to be made.
         """
         with self._lock:
-            if len(self._accepted) >= self._capacity and not job.continuation:
-                depth = len(self._accepted)
-                wait = self._wait()
+            if not job.continuation and self._full(job):
+                depth, wait = len(self._accepted), self._wait()
                 raise Overloaded(
                     f"{depth} requests are waiting or running, no more are accepted; "
                     f"try again in {max(1, round(wait))} s",
@@ -103,9 +107,10 @@ class Scheduler(Generic[E]):
     def push(self, entry: E) -> None:
         self._queue.append(entry)
 
-    def waits(self, model: str) -> bool:
-        """Whether an entry of a model waits."""
-        return any(entry.job.model == model for entry in self._queue)
+    def waited(self, model: str, now: float) -> float | None:
+        """Seconds the longest waiting entry of a model has waited, None when none waits."""
+        arrivals = [entry.job.arrival for entry in self._queue if entry.job.model == model]
+        return now - min(arrivals) if arrivals else None
 
     def take(self, model: str) -> E | None:
         """Remove and return the next entry of a model, None when none waits."""
@@ -131,9 +136,18 @@ class Scheduler(Generic[E]):
         waiting, self._queue = self._queue, []
         return waiting
 
+    def _full(self, job: Job) -> bool:
+        if len(self._accepted) >= self._capacity:
+            return True
+        if self._max_frames is None or not self._accepted:
+            return False
+        return self._backlog() + job.cost_frames * self._share > self._max_frames
+
+    def _backlog(self) -> float:
+        return sum(self._accepted.values()) * self._share
+
     def _wait(self) -> float:
-        frames = sum(self._accepted.values()) * self._share
-        return frames / self._rate if self._rate else 1.0
+        return self._backlog() / self._rate if self._rate else 1.0
 
 
 def _gone(entry: Waiting, now: float) -> bool:

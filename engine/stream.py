@@ -48,6 +48,7 @@ class Stats:
     predictor_s: float = 0.0
     codec_s: float = 0.0
     prompt_positions: int = 0
+    redraws: int = 0  # parts drawn again because they had run away
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,23 +167,25 @@ class Stream:
 
     def __iter__(self) -> Iterator[Item]:
         while True:
-            with self._changed:
-                self._changed.wait_for(self._readable)
-                item = self._take()
-            self._after_take()
+            item = self.get()
             yield item
             if isinstance(item, Finished):
                 return
 
-    def __aiter__(self) -> AsyncIterator[Item]:
-        return self._aiter()
-
-    async def _aiter(self) -> AsyncIterator[Item]:
+    async def __aiter__(self) -> AsyncIterator[Item]:
         while True:
             item = await self.read()
             yield item
             if isinstance(item, Finished):
                 return
+
+    def get(self) -> Item:
+        """Like `read`, blocking the thread."""
+        with self._changed:
+            self._changed.wait_for(self._readable)
+            item = self._take()
+        self._after_take()
+        return item
 
     async def read(self) -> Item:
         """The next item, waiting for it; raises the stream's error at a failed end."""

@@ -30,6 +30,8 @@ log = logging.getLogger("framecast.engine")
 
 # A paused or queued request is looked at this often: slow readers and deadlines need no more.
 _TICK_S = 0.25
+# A request gives way to running listeners for so long, and no longer.
+_MOST_PATIENCE_S = 0.5
 # As many failed steps in a row, with nothing made between them, mean that the device is gone.
 _STRIKES = 3
 
@@ -124,7 +126,8 @@ class Worker:
             self._close()
 
     def _receive(self) -> None:
-        wait = not any(runner.busy or self._admits(runner) for runner in self._runners)
+        now = self._clock()
+        wait = not any(runner.busy or self._admits(runner, now) for runner in self._runners)
         try:
             # With nothing to run the thread sleeps here, forever or until the next look.
             held = self.active or self._scheduler.queued
@@ -159,11 +162,14 @@ class Worker:
     def _admit(self, now: float) -> None:
         # One prefill per runner between two frames: it stalls every stream that is running.
         for runner in self._runners:
-            if runner.free and (entry := self._scheduler.take(runner.name)):
+            if self._admits(runner, now) and (entry := self._scheduler.take(runner.name)):
                 runner.admit(entry, now)
 
-    def _admits(self, runner: Runner[Any]) -> bool:
-        return runner.free > 0 and self._scheduler.waits(runner.name)
+    def _admits(self, runner: Runner[Any], now: float) -> bool:
+        waited = self._scheduler.waited(runner.name, now) if runner.free else None
+        if waited is None:
+            return False
+        return waited > _MOST_PATIENCE_S or not runner.stalls(now)
 
     def _step(self, now: float) -> None:
         for runner in self._runners:

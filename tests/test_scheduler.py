@@ -55,6 +55,20 @@ def test_a_request_past_the_capacity_is_refused_with_the_depth() -> None:
     assert scheduler.in_flight == 2
 
 
+def test_more_sound_than_the_limit_is_refused_but_one_job_is_always_let_in() -> None:
+    scheduler: Scheduler[Entry] = Scheduler(100, max_frames=80)
+    scheduler.reserve(job("a", cost_frames=1000))
+    with pytest.raises(Overloaded) as caught:
+        scheduler.reserve(job("b", cost_frames=10))
+    assert (caught.value.queue_depth, caught.value.position) == (1, 2)
+    scheduler.reserve(job("part", cost_frames=10, continuation=True))
+    scheduler.release(job("a"))
+    # Half of the ceiling is expected to be used: 5 + 50 of 80, then 5 + 50 + 50.
+    scheduler.reserve(job("c", cost_frames=100))
+    with pytest.raises(Overloaded):
+        scheduler.reserve(job("d", cost_frames=100))
+
+
 def test_a_released_permit_can_be_taken_again() -> None:
     scheduler: Scheduler[Entry] = Scheduler(1)
     first = job("a")
@@ -238,7 +252,7 @@ def test_draining_hands_out_everything_that_waits() -> None:
 
 def test_it_tells_whether_a_model_has_somebody_waiting() -> None:
     scheduler = queue_of(entry("a", model="one"))
-    assert scheduler.waits("one")
-    assert not scheduler.waits("two")
+    assert scheduler.waited("one", 10.0) is not None
+    assert scheduler.waited("two", 10.0) is None
     scheduler.take("one")
-    assert not scheduler.waits("one")
+    assert scheduler.waited("one", 10.0) is None

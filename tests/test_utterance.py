@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from engine.errors import Cancelled, EngineUnavailable, GenerationFailed
-from engine.request import FinishReason, SpeechRequest
+from engine.request import FinishReason, Sampling, SpeechRequest
 from engine.stream import Audio, Finished, Item, Stats, Stream
-from engine.utterance import Utterance
+from engine.utterance import Part, Utterance
 from tests.waiting import promptly, run
 
 SAMPLES = 4  # per frame
@@ -37,15 +38,26 @@ class Parts:
 
     def __init__(self, *streams: Stream) -> None:
         self.streams = streams
-        self.asked: list[tuple[str, int]] = []
+        self.asked: list[SpeechRequest] = []
 
-    def submit(self, request: SpeechRequest, index: int) -> Stream:
-        self.asked.append((request.text, index))
-        return self.streams[index]
+    @property
+    def texts(self) -> list[str]:
+        return [request.text for request in self.asked]
 
-    def utterance(self) -> Utterance:
-        texts = [SpeechRequest(f"part {index}") for index in range(len(self.streams))]
-        return Utterance(texts, self.streams[0], self.submit)
+    def submit(self, request: SpeechRequest) -> Stream:
+        self.asked.append(request)
+        return self.streams[len(self.asked)]
+
+    def utterance(self, *pauses: int, count: int | None = None, hold: bool = False) -> Utterance:
+        texts = [f"part {index}" for index in range(count or len(self.streams))]
+        silence = [*pauses, *[0] * len(texts)]
+        parts = [Part(SpeechRequest(text), silence[i]) for i, text in enumerate(texts)]
+        return Utterance(parts, self.streams[0], self.submit, frame_samples=SAMPLES, hold=hold)
+
+
+def two_parts(first: Stream, submit: Callable[[SpeechRequest], Stream]) -> Utterance:
+    parts = [Part(SpeechRequest("a")), Part(SpeechRequest("b"))]
+    return Utterance(parts, first, submit, frame_samples=SAMPLES)
 
 
 def read_sync(utterance: Utterance) -> list[Item]:
@@ -76,16 +88,72 @@ def test_frame_numbers_run_on_across_parts(read: object) -> None:
 def test_parts_are_submitted_in_order_and_each_once(read: object) -> None:
     parts = Parts(spoken(1), spoken(1), spoken(1))
     read(parts.utterance())  # type: ignore[operator]
-    assert parts.asked == [("part 1", 1), ("part 2", 2)]
+    assert parts.texts == ["part 1", "part 2"]
 
 
-def test_the_next_part_is_not_submitted_before_the_last_one_was_read() -> None:
-    parts = Parts(spoken(1, 1), spoken(1))
+def test_the_next_part_is_submitted_once_the_last_was_generated_and_before_it_is_all_read() -> None:
+    speaking = Stream("job", seed=9, sample_rate=24_000, max_bytes=10**6)
+    parts = Parts(speaking, spoken(1))
     reader = iter(parts.utterance())
-    promptly(lambda: [next(reader), next(reader)])
-    assert parts.asked == []
+    for first in range(3):
+        speaking.publish(Audio(first, np.zeros(SAMPLES, np.float32)))
     promptly(lambda: next(reader))
-    assert parts.asked == [("part 1", 1)]
+    assert parts.asked == []  # it is still being generated
+    speaking.finish(Finished(FinishReason.STOP, stats(3)))
+    promptly(lambda: next(reader))
+    assert parts.texts == ["part 1"]
+    assert [item.first_frame for item in promptly(lambda: list(reader))[:-1]] == [2, 3]
+
+
+def test_a_pause_in_front_of_a_part_is_silence_of_as_many_frames() -> None:
+    *audio, end = read_sync(Parts(spoken(2), spoken(1)).utterance(0, 3))
+    assert [item.first_frame for item in audio] == [0, 2, 5]
+    assert not audio[1].pcm.any()
+    assert [len(item.pcm) // SAMPLES for item in audio] == [2, 3, 1]
+    assert end.stats.frames == 6
+
+
+@either_way
+@pytest.mark.parametrize("reason", [FinishReason.LOOP, FinishReason.LENGTH])
+def test_a_held_part_that_ran_away_is_drawn_again_once_with_another_seed(
+    read: object, reason: FinishReason
+) -> None:
+    parts = Parts(spoken(9, reason=reason), spoken(2))
+    *audio, end = read(parts.utterance(count=1, hold=True))  # type: ignore[operator]
+    assert sum(len(item.pcm) for item in audio) == 2 * SAMPLES
+    assert (end.reason, end.stats.redraws, end.stats.frames) == (FinishReason.STOP, 1, 2)
+    assert parts.texts == ["part 0"]
+    assert parts.asked[0].sampling.seed not in (None, 9)
+
+
+def test_a_second_runaway_is_given_out_with_its_reason() -> None:
+    parts = Parts(spoken(9, reason=FinishReason.LOOP), spoken(7, reason=FinishReason.LOOP))
+    *audio, end = read_sync(parts.utterance(count=1, hold=True))
+    assert sum(len(item.pcm) for item in audio) == 7 * SAMPLES
+    assert (end.reason, end.stats.redraws) == (FinishReason.LOOP, 1)
+
+
+def test_every_held_part_may_be_drawn_again() -> None:
+    loop = FinishReason.LOOP
+    parts = Parts(spoken(9, reason=loop), spoken(1), spoken(8, reason=loop), spoken(2))
+    end = read_sync(parts.utterance(count=2, hold=True))[-1]
+    assert parts.texts == ["part 0", "part 1", "part 1"]
+    assert (end.reason, end.stats.redraws, end.stats.frames) == (FinishReason.STOP, 2, 3)
+
+
+def test_a_length_the_caller_asked_for_is_no_runaway() -> None:
+    asked = SpeechRequest("a", sampling=Sampling(max_new_tokens=4))
+    parts = Parts(spoken(4, reason=FinishReason.LENGTH))
+    utterance = Utterance(
+        [Part(asked)], parts.streams[0], parts.submit, frame_samples=SAMPLES, hold=True
+    )
+    assert read_sync(utterance)[-1].reason is FinishReason.LENGTH
+    assert parts.asked == []
+
+
+def test_without_hold_nothing_is_drawn_again() -> None:
+    parts = Parts(spoken(9, reason=FinishReason.LOOP))
+    assert read_sync(parts.utterance())[-1].reason is FinishReason.LOOP
 
 
 @either_way
@@ -144,10 +212,10 @@ def test_a_failure_in_a_later_part_surfaces_after_the_sound_before_it(read: obje
 
 @either_way
 def test_a_refused_later_part_surfaces_and_ends_the_utterance(read: object) -> None:
-    def refuse(request: SpeechRequest, index: int) -> Stream:
+    def refuse(request: SpeechRequest) -> Stream:
         raise EngineUnavailable("the engine was stopped")
 
-    utterance = Utterance([SpeechRequest("a"), SpeechRequest("b")], spoken(1), refuse)
+    utterance = two_parts(spoken(1), refuse)
     with pytest.raises(EngineUnavailable):
         read(utterance)  # type: ignore[operator]
     with pytest.raises((Cancelled, EngineUnavailable)):  # and does not hang when read again
@@ -170,12 +238,12 @@ def test_a_cancel_between_parts_reaches_the_part_being_submitted() -> None:
     second = Stream("job.1", seed=1, sample_rate=24_000, max_bytes=100)
     cancelled = threading.Event()
 
-    def submit(request: SpeechRequest, index: int) -> Stream:
+    def submit(request: SpeechRequest) -> Stream:
         # The listener leaves while the part is on its way in.
         threading.Thread(target=leave, daemon=True).start()
         return second
 
-    utterance = Utterance([SpeechRequest("a"), SpeechRequest("b")], spoken(1), submit)
+    utterance = two_parts(spoken(1), submit)
 
     def leave() -> None:
         utterance.cancel()

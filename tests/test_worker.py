@@ -127,6 +127,12 @@ class ScriptedRunner:
         self.on_clear()
         self.slots[self.slots.index(running)] = None
 
+    nbytes = 0
+    stalled = False
+
+    def stalls(self, now: float) -> bool:
+        return self.stalled and self.free < self.width
+
     def books(self) -> Books:
         return Books(self.width, self.free, 0, 0)
 
@@ -222,6 +228,20 @@ def test_every_runner_admits_and_steps_in_the_same_round(houses: Houses) -> None
     assert outcome(last) == "length"
     assert house.log[:4] == ["admit a", "admit b", "step one", "step two"]
     assert house.log[4:7] == ["admit c", "step one", "step two"]
+
+
+def test_a_request_gives_way_to_a_listener_in_need_but_not_for_long(houses: Houses) -> None:
+    house = houses()
+    speaking = house.submit("speaking", frames=10**9)
+    house.worker.start()
+    house.between_frames()
+    house.runner.stalled = True
+    house.submit("late", frames=1, arrival=house.now)
+    house.between_frames()
+    assert "admit late" not in house.log
+    house.now += 0.6
+    assert eventually(lambda: "admit late" in house.log)
+    speaking.cancel()
 
 
 def test_a_request_waits_for_a_free_slot(houses: Houses) -> None:

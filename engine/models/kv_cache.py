@@ -39,6 +39,10 @@ class KVCache:
         self.length = [0] * slots
         self._nan_fill = nan_fill
 
+    @property
+    def nbytes(self) -> int:
+        return self.k.nbytes + self.v.nbytes
+
     def release(self, slot: int) -> None:
         """Forget a slot's rows."""
         self.length[slot] = 0

@@ -73,6 +73,13 @@ class Generator:
         self._suppressed[spec.codec_tokens.eos] = False
         self._sampler = SamplerBatch([_IDLE], self.device)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights and caches."""
+        modules = (self.talker, self.predictor)
+        weights = sum(p.nbytes for module in modules for p in module.parameters())
+        return weights + self.cache.nbytes + self._frame_cache.nbytes
+
     def prefill(self, index: int, plan: PromptPlan) -> Prompt:
         """Run a prompt through the talker into row `index`; its scores are then there."""
         prompt = build_prompt(plan, self.talker, self.predictor, self.spec)

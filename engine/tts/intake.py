@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -13,11 +14,13 @@ from engine.config import EngineConfig, ModelSpec
 from engine.errors import InvalidRequest
 from engine.request import Job, SpeechRequest, derive_seed
 from engine.stream import Stream
+from engine.text.normalize import terminate
 from engine.text.split import speakable, split
 from engine.tts.prompt import REFERENCE_SUFFIX, ROLE, SUFFIX, PromptPlan, codec_tags
 from engine.tts.sampling import LaneSampling, resolve
 from engine.tts.slot import Entry
 from engine.tts.tokenizer import Tokenizer
+from engine.utterance import Part
 
 FRAMES_PER_TOKEN = 12  # the automatic ceiling: nobody speaks slower than this
 LEAST_FRAMES = 192
@@ -32,6 +35,7 @@ class Envelope:
     priority: int = 0
     deadline: float | None = None
     continuation: bool = False
+    streaming: bool = True
 
 
 class Intake:
@@ -78,31 +82,39 @@ class Intake:
             on_drained=on_drained,
             warnings=(*warnings, *warning),
         )
-        return Entry(job, stream, plan, sampling, max_frames)
+        return Entry(job, stream, plan, sampling, max_frames, envelope.streaming)
 
-    def parts(self, request: SpeechRequest) -> list[SpeechRequest]:
-        """The request as one or more that fit an utterance each, with seeds derived from its own.
+    def parts(self, request: SpeechRequest) -> list[Part]:
+        """The request as one or more that fit a job each, with seeds derived from its own.
 
-        A text that fits is left alone. Raises `InvalidRequest` like `entry`.
+        A text that fits stays whole. Raises `InvalidRequest` like `entry`.
         """
+        if self._config.terminal_mark and speakable(request.text):
+            request = replace(request, text=terminate(request.text))
         plan, _ = self._plan(request)
         limit = self._text_capacity(plan)
         sampling: LaneSampling = resolve(request.sampling, self.spec.talker.generation)
         if len(plan.text) <= limit:
-            return [replace(request, sampling=replace(request.sampling, seed=sampling.seed))]
+            return [Part(_reseeded(request, sampling.seed))]
         try:
-            texts = filter(speakable, split(request.text, limit, self._tokenizer.count))
+            texts = split(request.text, limit, self._tokenizer.count)
         except ValueError as error:
             message = f"a slot has no room for a single character of `text`: {error}"
             raise InvalidRequest(message, "text") from None
-        return [
-            replace(
-                request,
-                text=text,
-                sampling=replace(request.sampling, seed=derive_seed(sampling.seed, index)),
-            )
-            for index, text in enumerate(texts)
-        ]
+        return self._with_pauses(request, [text for text in texts if speakable(text)], sampling)
+
+    def _with_pauses(
+        self, request: SpeechRequest, texts: list[str], sampling: LaneSampling
+    ) -> list[Part]:
+        pause = round(self._config.paragraph_pause_s * self.spec.codec.frame_rate)
+        parts, end = [], 0
+        for index, text in enumerate(texts):
+            start = request.text.index(text, end)
+            paragraph = index > 0 and len(_BREAK.findall(request.text[end:start])) > 1
+            spoken = _reseeded(replace(request, text=text), derive_seed(sampling.seed, index))
+            parts.append(Part(spoken, pause if paragraph else 0))
+            end = start + len(text)
+        return parts
 
     def _plan(self, request: SpeechRequest) -> tuple[PromptPlan, tuple[str, ...]]:
         if not speakable(request.text):
@@ -180,6 +192,13 @@ class Intake:
         rows = self._config.kv_positions - fixed
         per_token = FRAMES_PER_TOKEN + plan.whole_text
         return max(1, min(self._most_frames() // FRAMES_PER_TOKEN, rows // per_token))
+
+
+_BREAK = re.compile(r"\r\n|[\r\n\v\f\x85\u2028\u2029]")
+
+
+def _reseeded(request: SpeechRequest, seed: int) -> SpeechRequest:
+    return replace(request, sampling=replace(request.sampling, seed=seed))
 
 
 def _row(request: SpeechRequest, delivery: Delivery) -> int | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
 
 import numpy as np
 import torch
@@ -26,12 +27,20 @@ from engine.tts.vocoder import Vocoder
 
 log = logging.getLogger("framecast.engine")
 
+# A listener who would run dry within so many steps gets what there is, whatever the ramp says.
+_URGENT_STEPS = 1.5
+
 
 class Runner:
     """Steps the slots of one model. All methods run on the worker thread."""
 
     def __init__(
-        self, spec: ModelSpec, generator: Generator, vocoder: Vocoder, config: EngineConfig
+        self,
+        spec: ModelSpec,
+        generator: Generator,
+        vocoder: Vocoder,
+        config: EngineConfig,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
         self.slots: list[Slot | None] = [None] * config.slots
@@ -39,6 +48,9 @@ class Runner:
         self._generator = generator
         self._vocoder = vocoder
         self._config = config
+        self._clock = clock
+        self._prefill_s = 0.0  # what the last prompt took
+        self._step_s = 0.0  # and the last step
         self._retired: list[Retired[Entry]] = []
 
     @property
@@ -60,6 +72,11 @@ class Runner:
     def busy(self) -> bool:
         """A step would change something."""
         return any(s.advances or s.ending or s.entry.stream.ended for s in self._occupied())
+
+    def stalls(self, now: float) -> bool:
+        """Processing a prompt now would leave a listener without sound, and waiting may not."""
+        slack = min((slot.dry_at - now for slot in self._occupied() if slot.dry_at), default=inf)
+        return 0 < slack < self._prefill_s
 
     @torch.inference_mode()
     def admit(self, entry: Entry, now: float) -> None:
@@ -86,6 +103,7 @@ class Runner:
         self._draw([slot for slot in active if self.slots[slot.index] is slot])
         self._flush()
         self._retire()
+        self._step_s = self._clock() - now
 
     def sweep(self, now: float) -> None:
         """Free the slots whose listener has gone or does not read, or whose time is over."""
@@ -118,6 +136,11 @@ class Runner:
         retired, self._retired = self._retired, []
         return retired
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights, caches and codec state."""
+        return self._generator.nbytes + self._vocoder.nbytes
+
     def books(self) -> Books:
         """What is held right now."""
         rows = sum(self._generator.cache.length)
@@ -129,11 +152,12 @@ class Runner:
         if entry.plan.reference_codes is not None:
             self._vocoder.prime(index, entry.plan.reference_codes)
         rate = self.spec.codec.sample_rate
+        self._prefill_s = time.perf_counter() - start
         return Slot(
             index=index,
             entry=entry,
             prompt=prompt,
-            clock=Clock(admitted=now, prefill=time.perf_counter() - start),
+            clock=Clock(admitted=now, prefill=self._prefill_s),
             loop=LoopGuard(config.loop_window, config.loop_max_period, config.loop_repeats),
             silence=SilenceGuard(rate, config.silence_s, config.silence_dbfs),
         )
@@ -147,13 +171,14 @@ class Runner:
         self.frames_total += len(slots) - len(stopped)
 
     def _flush(self) -> None:
-        for slot, pcm in self._vocoder.flush(self._occupied()):
+        now = self._clock()
+        soon = now + _URGENT_STEPS * self._step_s
+        for slot, pcm in self._vocoder.flush(self._occupied(), now, soon):
             if not np.isfinite(pcm).all():
                 slot.pending.clear()
                 self._release(slot, GenerationFailed("the model's sound was not numbers"))
                 continue
-            if slot.clock.first_audio is None:
-                slot.clock.first_audio = time.monotonic()
+            slot.heard(self._clock(), len(pcm) / self.spec.codec.sample_rate)
             slot.entry.stream.publish(Audio(slot.decoded, pcm))
             slot.decoded += len(pcm) // self.spec.codec.samples_per_frame
             slot.flushes += 1
@@ -168,7 +193,7 @@ class Runner:
             if slot.decoded == 0:
                 self._release(slot, GenerationFailed("the model produced no audio"))
                 continue
-            slot.entry.stream.finish(Finished(slot.ending, slot.stats(time.monotonic())))
+            slot.entry.stream.finish(Finished(slot.ending, slot.stats(self._clock())))
             self._release(slot, None)
 
     def _drop_broken(self, slots: Sequence[Slot]) -> None:

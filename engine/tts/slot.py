@@ -27,6 +27,7 @@ class Entry:
     plan: PromptPlan
     sampling: LaneSampling
     max_frames: int
+    streaming: bool = True  # somebody listens while it is made
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class Slot:
     history: list[int] = field(default_factory=list)  # codes of codebook 0
     pending: deque[Tensor] = field(default_factory=deque)  # int64[code groups] each
     next_input: Tensor | None = None  # [hidden]; None while the prompt's scores are unused
+    dry_at: float | None = None  # when a listener that started at the first sound runs dry
     ending: FinishReason | None = None
 
     @property
@@ -76,11 +78,22 @@ class Slot:
         elif self.frames >= self.entry.max_frames:
             self.ending = FinishReason.LENGTH
 
-    def due(self, ramp: tuple[int, ...]) -> bool:
-        """A codec flush should happen now."""
-        if self.ending is not None:
+    def due(self, ramp: tuple[int, ...], now: float, soon: float) -> bool:
+        """A codec flush should happen now: the ramp says so, the end has come, or the listener
+        would run dry before `soon`. One who is dry already is served by the ramp: small flushes
+        cost more per frame, and a machine that is behind must not fall further behind."""
+        rescue = self.dry_at is not None and now < self.dry_at < soon
+        if rescue or self.ending is not None:
             return bool(self.pending)
-        return len(self.pending) >= ramp[min(self.flushes, len(ramp) - 1)]
+        step = self.flushes if self.entry.streaming else len(ramp)
+        return len(self.pending) >= ramp[min(step, len(ramp) - 1)]
+
+    def heard(self, now: float, seconds: float) -> None:
+        """Sound has left for the listener."""
+        if self.clock.first_audio is None:
+            self.clock.first_audio = now
+        if self.entry.streaming:
+            self.dry_at = max(now, self.dry_at or now) + seconds
 
     def take(self, count: int) -> Tensor:
         """Remove the oldest `count` staged frames: int64[groups, count]."""

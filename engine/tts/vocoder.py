@@ -34,13 +34,17 @@ class Vocoder:
         frames = torch.from_numpy(codes).to(self.device).T[None]
         decode_lanes(self._decoder, self._state, self._lanes([index]), frames)
 
-    def flush(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Pcm]]:
+    def flush(self, slots: Sequence[Slot], now: float, soon: float) -> Iterator[tuple[Slot, Pcm]]:
         """Decode what is due, with whoever has as many frames; F32 samples per slot.
 
         The batch takes as many frames as the due slot that has fewest. In reference mode every
-        lane is decoded alone, on its own ramp.
+        lane is decoded alone, on its own ramp, whatever the time is.
+
+        Args:
+            now, soon: a listener who would run dry between these times gets what there is.
         """
-        while due := [slot for slot in slots if slot.due(self._ramp)]:
+        soon = now if self._alone else soon
+        while due := [slot for slot in slots if slot.due(self._ramp, now, soon)]:
             if self._alone:
                 due = due[:1]
             count = min(len(slot.pending) for slot in due)
@@ -50,6 +54,11 @@ class Vocoder:
     def clear(self, index: int) -> None:
         """Reset a lane."""
         self._state.reset(self._lanes([index]))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights and carried state."""
+        return self._state.nbytes + sum(p.nbytes for p in self._decoder.parameters())
 
     @property
     def frames_held(self) -> int:

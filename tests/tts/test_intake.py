@@ -60,8 +60,8 @@ def test_control_markers_in_a_text_leave_the_layout_unchanged(bench):
 
 def test_a_text_that_fits_is_one_part_with_a_fixed_seed(bench):
     parts = bench.intake.parts(SpeechRequest("Hello there."))
-    assert [part.text for part in parts] == ["Hello there."]
-    assert parts[0].sampling.seed is not None
+    assert [part.request.text for part in parts] == ["Hello there."]
+    assert parts[0].request.sampling.seed is not None
 
 
 @pytest.mark.parametrize("layout", [True, False], ids=["whole", "incremental"])
@@ -71,8 +71,8 @@ def test_every_part_of_a_long_text_keeps_its_full_automatic_ceiling(custom_voice
     request = SpeechRequest(LONG, non_streaming_mode=layout, sampling=Sampling(seed=5))
     parts = bench.intake.parts(request)
     assert len(parts) > 1
-    assert "".join("".join(part.text.split()) for part in parts) == "".join(LONG.split())
-    for index, part in enumerate(parts):
+    assert "".join("".join(part.request.text.split()) for part in parts) == "".join(LONG.split())
+    for index, part in enumerate(each.request for each in parts):
         entry = bench.entry(part)
         tokens = len(entry.plan.text)
         assert entry.max_frames >= min(192, rows - entry.plan.positions)
@@ -82,8 +82,25 @@ def test_every_part_of_a_long_text_keeps_its_full_automatic_ceiling(custom_voice
 
 def test_parts_keep_every_other_field(bench):
     request = SpeechRequest(LONG, voice="ryan", instructions="Calm.", sampling=Sampling(top_k=7))
-    for part in bench.intake.parts(request):
+    for part in (each.request for each in bench.intake.parts(request)):
         assert (part.voice, part.instructions, part.sampling.top_k) == ("ryan", "Calm.", 7)
+
+
+def test_parts_that_begin_a_paragraph_are_preceded_by_a_pause(bench):
+    paragraph = " ".join(f"This is sentence {i} of it." for i in range(9))
+    text = f"{paragraph}\n\n{paragraph}\r\n \r\n{paragraph}"
+    parts = bench.intake.parts(SpeechRequest(text))
+    starts = [part.request.text.startswith("This is sentence 0") for part in parts]
+    assert any(starts[1:])
+    assert [part.pause_frames for part in parts] == [
+        5 if starts[i] and i else 0 for i in range(len(parts))
+    ]
+
+
+def test_a_missing_final_mark_is_added_by_parts_and_can_be_turned_off(custom_voice, bench):
+    assert bench.intake.parts(SpeechRequest("Hello there"))[0].request.text == "Hello there."
+    plain = Bench(custom_voice, terminal_mark=False)
+    assert plain.intake.parts(SpeechRequest("Hello there"))[0].request.text == "Hello there"
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_a_paused_slot_stays_bit_identical_while_others_advance(custom_voice):
     bench = Bench(custom_voice)
     paused, other = (bench.admit(request) for request in REQUESTS[:2])
     for _ in range(3):
-        bench.runner.step(0.0)
+        bench.step()
     paused.stream._max_bytes = 1  # its reader is full now
     slot = next(slot for slot in bench.runner.slots if slot and slot.entry is paused)
     generator, state = bench.generator, bench.vocoder._state
@@ -103,7 +103,7 @@ def test_a_paused_slot_stays_bit_identical_while_others_advance(custom_voice):
     held += [tensor[slot.index] for tensor in state.tensors.values()]
     before = [tensor.clone() for tensor in held]
     for _ in range(4):
-        bench.runner.step(0.0)
+        bench.step()
     for now, then in zip(held, before, strict=True):
         assert torch.equal(now.nan_to_num(), then.nan_to_num())
     assert slot.frames == 3

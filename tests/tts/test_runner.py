@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -29,8 +31,47 @@ def outcomes(bench):
 def test_first_sound_leaves_with_the_first_step_and_the_ramp_grows(bench):
     entry = bench.admit(request(frames=20))
     bench.finish()
-    sizes = [len(i.pcm) // 1920 for i in entry.stream if isinstance(i, Audio)]
-    assert sizes == [1, 1, 2, 4, 8, 4]
+    assert sizes(entry) == [1, 1, 2, 4, 8, 4]
+
+
+def sizes(entry):
+    return [len(item.pcm) // 1920 for item in entry.stream if isinstance(item, Audio)]
+
+
+def test_a_listener_who_would_run_dry_gets_what_there_is(custom_voice):
+    bench = Bench(custom_voice, ramp=(1, 8))
+    entry = bench.admit(request(frames=12))
+    bench.step()  # one frame: 0.08 s to play
+    bench.runner._step_s = 0.03
+    bench.now += 0.05
+    bench.step()
+    bench.finish()
+    assert sizes(entry) == [1, 1, 8, 2]
+
+
+def test_a_listener_who_is_dry_already_is_served_by_the_ramp(custom_voice):
+    bench = Bench(custom_voice, ramp=(1, 8))
+    entry = bench.admit(request(frames=12))
+    bench.step()
+    bench.now += 5.0
+    bench.runner._step_s = 0.03
+    bench.finish()
+    assert sizes(entry) == [1, 8, 3]
+
+
+def test_what_nobody_listens_to_yet_is_flushed_in_the_largest_pieces(bench):
+    entry = bench.admit(request(frames=20), streaming=False)
+    bench.finish()
+    assert sizes(entry) == [8, 8, 4]
+
+
+def test_a_prompt_gives_way_to_a_listener_who_may_still_be_saved(bench):
+    bench.admit(request(frames=12))
+    bench.step()  # 0.08 s to play
+    bench.runner._prefill_s = 0.06
+    assert not bench.runner.stalls(bench.now)
+    assert bench.runner.stalls(bench.now + 0.05)
+    assert not bench.runner.stalls(bench.now + 0.09)  # too late to help
 
 
 def test_frame_numbers_of_the_sound_run_on(bench):
@@ -51,8 +92,8 @@ def test_the_frame_ceiling_ends_with_length_and_all_frames_spoken(bench):
 
 def test_eos_ends_with_stop_and_is_not_spoken(bench):
     entry = bench.admit(request(frames=50))
-    bench.runner.step(0.0)
-    bench.runner.step(0.0)
+    bench.step()
+    bench.step()
     eos = bench.runner.spec.talker.codec_tokens.eos
     decode = bench.generator.decode
 
@@ -132,7 +173,7 @@ def test_silence_after_speech_ends_with_silence(custom_voice):
 
 def test_scores_that_are_no_numbers_end_only_their_own_request(bench):
     sick, well = bench.admit(request(1), "sick"), bench.admit(request(2), "well")
-    bench.runner.step(0.0)
+    bench.step()
     decode = bench.generator.decode
 
     def poison(slots):
@@ -140,7 +181,7 @@ def test_scores_that_are_no_numbers_end_only_their_own_request(bench):
         bench.generator.logits[0] = float("nan")
 
     bench.generator.decode = poison
-    bench.runner.step(0.0)
+    bench.step()
     bench.generator.decode = decode
     bench.finish()
     with pytest.raises(GenerationFailed, match="not numbers"):
@@ -166,10 +207,10 @@ def test_a_prompt_that_fails_ends_only_its_own_request(bench):
 def test_a_cancelled_request_frees_its_slot_with_the_next_sweep(bench, steps):
     entry = bench.admit(request(frames=40))
     for _ in range(steps):
-        bench.runner.step(0.0)
+        bench.step()
     entry.stream.cancel()
     assert bench.runner.busy
-    bench.runner.sweep(0.0)
+    bench.runner.sweep(bench.now)
     assert bench.runner.books().balanced
     assert outcomes(bench) == ["Cancelled"]
     with pytest.raises(Cancelled):
@@ -177,10 +218,11 @@ def test_a_cancelled_request_frees_its_slot_with_the_next_sweep(bench, steps):
 
 
 def test_a_deadline_that_passes_while_running_ends_the_request(bench):
-    entry = bench.admit(request(frames=40), deadline=10.0)
-    bench.runner.sweep(9.0)
-    bench.runner.step(9.0)
-    bench.runner.sweep(10.5)
+    entry = bench.admit(request(frames=40), deadline=bench.now + 10.0)
+    bench.runner.sweep(bench.now + 9.0)
+    bench.step()
+    assert bench.runner.free == 3
+    bench.runner.sweep(bench.now + 10.5)
     with pytest.raises(DeadlineExceeded):
         end(entry)
     assert bench.runner.books().balanced
@@ -212,6 +254,7 @@ def test_a_full_stream_nobody_reads_fails_as_a_slow_reader(custom_voice):
 
 
 def test_the_statistics_add_up(bench):
+    bench.runner._clock = time.monotonic
     entry = bench.admit(request(frames=10))
     bench.finish()
     stats = end(entry).stats
