@@ -38,6 +38,7 @@ _HOME = {
     "Utterance": "engine.utterance",
     "bundled_voice": "engine.assets",
     "convert_checkpoint": "engine.convert.checkpoint",
+    "fetch_model": "engine.convert.fetch",
     "inspect": "engine.gguf.inspect",
     "load": "engine.engine",
     "to_pcm16": "engine.stream",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from engine.catalog import ModelInfo
     from engine.config import EngineConfig, ModelFiles
     from engine.convert.checkpoint import convert_checkpoint
+    from engine.convert.fetch import fetch_model
     from engine.engine import Engine, EngineStats, Health, load
     from engine.errors import (
         Cancelled,
@@ -114,6 +116,7 @@ __all__ = [
     "Utterance",
     "bundled_voice",
     "convert_checkpoint",
+    "fetch_model",
     "inspect",
     "load",
     "to_pcm16",

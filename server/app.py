@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -18,6 +19,7 @@ from engine import EngineError, InvalidRequest
 from server.audio.encoders import available_formats
 from server.dependencies import Service
 from server.errors import on_engine_error, on_http_error
+from server.gate import KeyGate, protected_kinds
 from server.metrics import Metrics
 from server.middleware import ForgivingPaths, RequestRecords
 from server.names import Names
@@ -25,10 +27,16 @@ from server.routes import models, probes, speech
 from server.settings import Settings
 from server.version import version
 
+if TYPE_CHECKING:
+    from server.tracing import Tracing
+
 EXPOSED_HEADERS = (
     "x-request-id",
     "x-should-retry",
     "retry-after",
+    "x-ratelimit-limit-requests",
+    "x-ratelimit-remaining-requests",
+    "x-ratelimit-reset-requests",
     "x-framecast-warning",
     "x-framecast-seed",
     "x-framecast-finish-reason",
@@ -49,12 +57,16 @@ def create_app(engine_factory: Callable[[], engine.Engine], settings: Settings) 
         settings: the server's settings; nothing else is read from the environment.
     """
     metrics = Metrics()
+    tracing = _tracing(settings.otlp_endpoint)
     formats = available_formats()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loaded = await asyncio.to_thread(engine_factory)
+        metrics.describe(loaded)
         async with contextlib.AsyncExitStack() as stack:
+            if tracing is not None:
+                stack.push_async_callback(tracing.aclose)
             stack.push_async_callback(loaded.aclose)
             names = Names(loaded.models, settings.voice_aliases, settings.strict_models)
             service = Service(loaded, settings, names, metrics, formats)
@@ -70,7 +82,8 @@ def create_app(engine_factory: Callable[[], engine.Engine], settings: Settings) 
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, _on_bad_query)
     # The last one added is the outermost.
-    app.add_middleware(RequestRecords, metrics=metrics)
+    app.add_middleware(KeyGate, keys=settings.all_keys(), protected=protected_kinds(settings))
+    app.add_middleware(RequestRecords, metrics=metrics, tracing=tracing)
     app.add_middleware(ForgivingPaths)
     app.add_middleware(
         CORSMiddleware,
@@ -80,6 +93,14 @@ def create_app(engine_factory: Callable[[], engine.Engine], settings: Settings) 
         expose_headers=EXPOSED_HEADERS,
     )
     return app
+
+
+def _tracing(endpoint: str) -> Tracing | None:
+    if not endpoint:
+        return None
+    from server.tracing import open_tracing  # noqa: PLC0415  (needs an extra)
+
+    return open_tracing(endpoint)
 
 
 def _add_routes(app: FastAPI) -> None:

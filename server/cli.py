@@ -7,10 +7,12 @@ Exit codes: 0, 1 a failure, 2 a request, flag or model file that has to be chang
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,9 @@ from server.version import version
 if TYPE_CHECKING:
     import engine
 
-MODEL_SETTINGS = ("talker", "codec", "device", "dtype", "voice_aliases", "log_level")
+MODEL_SETTINGS = (
+    "model", "quantize", "talker", "codec", "device", "dtype", "voice_aliases", "log_level",
+)  # fmt: skip
 TYPES = ("f32", "bf16", "f16", "q8_0", "q5_0", "q4_0")
 
 
@@ -61,6 +65,13 @@ def parser() -> argparse.ArgumentParser:
     convert.add_argument("checkpoint", type=Path, help="folder with safetensors files")
     convert.add_argument("-o", "--output", type=Path, required=True, help="folder to write to")
     convert.add_argument("--type", choices=TYPES, default="q8_0", help="default: %(default)s")
+    pull = _command(commands, "pull", _pull, "download a model of the hub and print its two files")
+    pull.add_argument("model", help="`OWNER/REPO`, or `OWNER/REPO:NAME` for one of several")
+    _add_settings(pull, ("quantize",))
+    hash_key = _command(
+        commands, "hash-key", _hash_key, "read an API key from stdin, print its line for a key file"
+    )
+    hash_key.add_argument("--name", help="what the log calls its owner")
     inspect = _command(commands, "inspect", _inspect, "print what a GGUF file holds")
     inspect.add_argument("file", type=Path)
     return top
@@ -129,7 +140,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         bound = listen(settings.host, settings.port)
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
-        return _complain(f"cannot listen on {where}: {error.strerror}; set `--port`", 1)
+        return _complain(f"cannot listen on {where}: {error.strerror}; set `--host` or `--port`", 1)
     with bound:
         loaded = _load(settings)
         # uvicorn raises the signal once more after its graceful end, which is no failure.
@@ -163,21 +174,57 @@ def _voices(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    from tqdm import tqdm  # noqa: PLC0415
-
     import engine  # noqa: PLC0415
 
-    with tqdm(unit="tensor", file=sys.stderr) as bar:
-
-        def progress(name: str, done: int, total: int) -> None:
-            bar.total = total
-            bar.set_postfix_str(name, refresh=False)
-            bar.update(done - bar.n)
-
+    with _progress() as progress:
         files = engine.convert_checkpoint(
             arguments.checkpoint, arguments.output, arguments.type, progress=progress
         )
     print(files.talker, files.codec, sep="\n")
+    return 0
+
+
+def _pull(arguments: argparse.Namespace) -> int:
+    files = _fetched(arguments.model, _settings(arguments).quantize)
+    print(files.talker, files.codec, sep="\n")
+    return 0
+
+
+def _fetched(model: str, kind: str) -> engine.ModelFiles:
+    import engine  # noqa: PLC0415
+
+    with _progress() as progress:
+        return engine.fetch_model(model, type=kind, progress=progress)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on stderr that appears with the first tensor."""
+    from tqdm import tqdm  # noqa: PLC0415
+
+    with contextlib.ExitStack() as stack:
+        bar: Any = None
+
+        def progress(name: str, done: int, total: int) -> None:
+            nonlocal bar
+            if bar is None:
+                bar = stack.enter_context(tqdm(unit="tensor", file=sys.stderr, total=total))
+            bar.set_postfix_str(name, refresh=False)
+            bar.update(done - bar.n)
+
+        yield progress
+
+
+def _hash_key(arguments: argparse.Namespace) -> int:
+    from getpass import getpass  # noqa: PLC0415
+
+    from server.keys import key_line  # noqa: PLC0415
+
+    typed = getpass("API key: ") if sys.stdin.isatty() else sys.stdin.read()
+    try:
+        print(key_line(typed.strip(), arguments.name))
+    except ValueError as error:
+        return _complain(str(error), 2)
     return 0
 
 
@@ -191,7 +238,11 @@ def _inspect(arguments: argparse.Namespace) -> int:
 def _load(settings: Settings) -> engine.Engine:
     import engine  # noqa: PLC0415
 
-    files = settings.model_files() or engine.bundled_voice()
+    if settings.model is not None:
+        fetched = _fetched(settings.model, settings.quantize)
+        files = replace(fetched, name=settings.model_name or fetched.name)
+    else:
+        files = settings.model_files() or engine.bundled_voice()
     for warning in files.warnings:
         print(f"framecast: {warning}", file=sys.stderr)
     return engine.load(files, settings.engine_config())

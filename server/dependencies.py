@@ -10,8 +10,10 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 import engine
+from server.keys import ApiKey
 from server.metrics import Metrics
 from server.names import Names
+from server.playout import Playout
 from server.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -67,17 +69,27 @@ class Service:
 class RequestRecord:
     """What the log line and the metrics of one request say; filled while it is served.
 
-    `reason` is the finish reason or the error's code; `detail` is for the log alone.
+    `key` is the name of the API key. `reason` is the finish reason or the error's code; `detail`
+    is for the log alone. `frames` and `audio_s` are what was handed to the reply so far.
+    `started`, `submitted` (to the engine) and `encoded` (first sound, whole file) are of the
+    monotonic clock.
     """
 
     id: str
     started: float = field(default_factory=time.monotonic)
     status: int = 0
+    key: str | None = None
+    model: str | None = None
     voice: str | None = None
     frames: int | None = None
+    audio_s: float = 0.0
     seed: int | None = None
     first_audio_s: float | None = None
     real_time_factor: float | None = None
+    submitted: float | None = None
+    encoded: tuple[float, float] | None = None
+    stats: engine.Stats | None = None
+    playout: Playout | None = None
     reason: str | None = None
     detail: str | None = None
 
@@ -92,7 +104,22 @@ def get_record(request: Request) -> RequestRecord:
     return record
 
 
+def get_caller(request: Request) -> ApiKey:
+    caller: ApiKey = request.state.caller
+    return caller
+
+
+CallerDep = Annotated[ApiKey, Depends(get_caller)]
 ServiceDep = Annotated[Service, Depends(get_service)]
 RecordDep = Annotated[RequestRecord, Depends(get_record)]
 
-__all__ = ["RecordDep", "RequestRecord", "Service", "ServiceDep", "get_record", "get_service"]
+__all__ = [
+    "CallerDep",
+    "RecordDep",
+    "RequestRecord",
+    "Service",
+    "ServiceDep",
+    "get_caller",
+    "get_record",
+    "get_service",
+]

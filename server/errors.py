@@ -1,4 +1,4 @@
-"""The one table from engine errors to HTTP, and the one shape of an error body.
+"""The one table from errors to HTTP, and the one shape of an error body.
 
 Everything a client may see when something goes wrong is made here:
 `{"error": {"message", "type", "param", "code"}}`.
@@ -7,6 +7,7 @@ Everything a client may see when something goes wrong is made here:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
@@ -30,6 +31,21 @@ from engine import (
 )
 
 UNAVAILABLE_RETRY_S = 5
+# Nobody should be told to try again by itself after longer.
+LONGEST_RETRY_S = 60
+
+
+class InvalidApiKey(Exception):
+    """The request carries no key, or one this server does not know."""
+
+
+class RateLimited(Exception):
+    """An API key is at one of its limits; `headers` tell how much is left."""
+
+    def __init__(self, message: str, retry_after_s: float, headers: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.headers = headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,8 @@ ANSWERS: dict[type[Exception], Answer] = {
     ModelNotFound: Answer(404, "invalid_request_error", "model_not_found"),
     PayloadTooLarge: Answer(413, "invalid_request_error", "payload_too_large"),
     Overloaded: Answer(429, "rate_limit_exceeded", "rate_limit_exceeded", retry=True),
+    InvalidApiKey: Answer(401, "invalid_request_error", "invalid_api_key", retry=False),
+    RateLimited: Answer(429, "rate_limit_exceeded", "rate_limit_exceeded", retry=True),
     DeadlineExceeded: Answer(504, "server_error", "deadline_exceeded", retry=False),
     EngineUnavailable: Answer(503, "server_error", "unavailable", retry=True),
     GenerationFailed: Answer(500, "server_error", "generation_failed"),
@@ -71,6 +89,7 @@ PARAMS = {
     "task": "task_type",
     "reference_text": "ref_text",
     "reference_codes": "ref_audio",
+    "timeout_s": "timeout",
 }
 
 CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -93,7 +112,7 @@ def error_body(
     type: str,  # noqa: A002
     param: str | None,
     code: str | None,
-) -> dict[str, dict[str, str | None]]:
+) -> dict[str, dict[str, object]]:
     """The body of every error, all four keys always present."""
     return {"error": {"message": message, "type": type, "param": param, "code": code}}
 
@@ -103,6 +122,8 @@ def error_response(error: Exception) -> JSONResponse:
     answer = answer_for(error)
     message = INTERNAL if answer.private else str(error)
     body = error_body(message, answer.type, _param(error), answer.code)
+    if isinstance(error, Overloaded):
+        body["error"] |= {"queue_depth": error.queue_depth, "position": error.position}
     return JSONResponse(body, answer.status, _headers(error, answer))
 
 
@@ -115,13 +136,23 @@ def _param(error: Exception) -> str | None:
 
 def _headers(error: Exception, answer: Answer) -> dict[str, str]:
     headers = {}
+    wait_s = _retry_after_s(error, answer)
     if answer.retry is not None:
-        headers["x-should-retry"] = "true" if answer.retry else "false"
-    if isinstance(error, Overloaded):
-        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
-    elif answer.status == 503:
-        headers["Retry-After"] = str(UNAVAILABLE_RETRY_S)
+        worthwhile = answer.retry and (wait_s or 0) <= LONGEST_RETRY_S
+        headers["x-should-retry"] = "true" if worthwhile else "false"
+    if wait_s is not None:
+        headers["Retry-After"] = str(wait_s)
+    if isinstance(error, InvalidApiKey):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, RateLimited):
+        headers |= error.headers
     return headers
+
+
+def _retry_after_s(error: Exception, answer: Answer) -> int | None:
+    if isinstance(error, Overloaded | RateLimited):
+        return max(1, math.ceil(error.retry_after_s))
+    return UNAVAILABLE_RETRY_S if answer.status == 503 else None
 
 
 async def on_engine_error(request: Request, error: Exception) -> Response:
@@ -148,6 +179,8 @@ __all__ = [
     "ANSWERS",
     "Answer",
     "BodyAborted",
+    "InvalidApiKey",
+    "RateLimited",
     "answer_for",
     "error_body",
     "error_response",

@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 
+from server.dependencies import RequestRecord
 from server.errors import BodyAborted
 
 
@@ -46,6 +47,29 @@ def set_up_logging(level: str, as_json: bool) -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_news)
 
 
+def request_fields(record: RequestRecord) -> dict[str, object]:
+    """What the one line about a request says besides its path; what is not known is left out."""
+    stats, playout = record.stats, record.playout
+    fields: dict[str, object] = {
+        "id": record.id,
+        "status": record.status,
+        "duration_ms": _rounded(time.monotonic() - record.started, 1000, 1),
+        "key": record.key,
+        "model": record.model,
+        "voice": record.voice,
+        "seed": record.seed,
+        "queue_ms": _rounded(stats.queue_s if stats else None, 1000, 1),
+        "first_audio_ms": _rounded(record.first_audio_s, 1000, 1),
+        "frames": record.frames,
+        "real_time_factor": _rounded(record.real_time_factor, 1, 3),
+        "underruns": playout.underruns if playout else None,
+        "redraws": stats.redraws if stats else None,
+        "reason": record.reason,
+        "detail": record.detail,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def _is_news(record: logging.LogRecord) -> bool:
     # A body that was cut on purpose has its own line; the traceback would only repeat it.
     return record.exc_info is None or not isinstance(record.exc_info[1], BodyAborted)
@@ -56,9 +80,13 @@ def _shown(value: object) -> str:
     return text if text.isprintable() and " " not in text else json.dumps(text)
 
 
+def _rounded(value: float | None, scale: float, digits: int) -> float | None:
+    return None if value is None else round(value * scale, digits)
+
+
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     fields: dict[str, object] = getattr(record, "fields", {})
     return fields
 
 
-__all__ = ["JsonFormatter", "TextFormatter", "set_up_logging"]
+__all__ = ["JsonFormatter", "TextFormatter", "request_fields", "set_up_logging"]

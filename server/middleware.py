@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 import uuid
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.dependencies import RequestRecord
 from server.errors import BodyAborted, error_response
+from server.logs import request_fields
 from server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from server.tracing import Tracing
 
 log = logging.getLogger("server.requests")
 
@@ -37,9 +41,10 @@ class ForgivingPaths:
 class RequestRecords:
     """Gives each request an id and a record; answers what nobody caught with a bare 500."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing | None = None) -> None:
         self.app = app
         self.metrics = metrics
+        self.tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,36 +77,19 @@ class RequestRecords:
         # One route answers with and without `/v1`.
         path = getattr(scope.get("route"), "path", "other")
         route = path.removeprefix("/v1") or "/"
-        self.metrics.requests.labels(route, str(record.status)).inc()
-        fields = _log_fields(scope, record)
-        level = logging.DEBUG if scope["path"] in PROBES else logging.INFO
+        self.metrics.requests.labels(route, str(record.status), record.reason or "").inc()
+        fields = request_fields(record)
+        is_probe = scope["path"] in PROBES
+        level = logging.DEBUG if is_probe else logging.INFO
         asked = scope["path"].encode("unicode_escape").decode()
         log.log(level, "%s %s", scope["method"], asked, extra={"fields": fields})
+        if self.tracing is not None and not is_probe:
+            self.tracing.book(scope, route, record)
 
 
 def _request_id(headers: Headers) -> str:
     given = headers.get("x-request-id", "")
     return given if _SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
-
-
-def _log_fields(scope: Scope, record: RequestRecord) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "id": record.id,
-        "status": record.status,
-        "duration_ms": round((time.monotonic() - record.started) * 1000, 1),
-        "voice": record.voice,
-        "seed": record.seed,
-        "frames": record.frames,
-        "first_audio_ms": _rounded(record.first_audio_s, 1000, 1),
-        "real_time_factor": _rounded(record.real_time_factor, 1, 3),
-        "reason": record.reason,
-        "detail": record.detail,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _rounded(value: float | None, scale: float, digits: int) -> float | None:
-    return None if value is None else round(value * scale, digits)
 
 
 __all__ = ["ForgivingPaths", "RequestRecords"]

@@ -26,6 +26,7 @@ from server.audio.wav import wav_header
 from server.dependencies import RequestRecord
 from server.errors import BodyAborted, answer_for
 from server.metrics import Metrics
+from server.playout import Playout
 
 WRITE_BYTES = 64 * 1024
 
@@ -85,7 +86,9 @@ class SpeechReply(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Started here and not in the route, so that nothing can come between it and `finally`.
-        self._stream = self._speech.start()
+        self._record.model = self._speech.model.name
+        self._record.submitted = time.monotonic()
+        self._stream = await self._start()
         self._sample_rate = self._stream.sample_rate
         self._record.seed = self._stream.seed
         self._reader = Reader(self._stream)
@@ -93,13 +96,23 @@ class SpeechReply(Response):
         write = _writer(send, self._speech.send_timeout_s)
         try:
             first = await self._first_audio()
-            if self._speech.streams:
+            # HTTP/1.0 cannot tell a cut body from a whole one.
+            if self._speech.streams and scope["http_version"] != "1.0":
                 await self._send_as_made(first, write, gone)
             else:
                 await self._send_whole(*await self._collect(first), write)
         finally:
             gone.cancel()
             await self._reader.close()
+
+    async def _start(self) -> Stream | Utterance:
+        # Splitting and tokenising a long text takes a while: not on the loop.
+        starting = asyncio.ensure_future(asyncio.to_thread(self._speech.start))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_forsake)
+            raise
 
     async def _first_audio(self) -> bytes:
         audio = await self._reader.read()
@@ -112,13 +125,16 @@ class SpeechReply(Response):
         return self._book_audio(audio)
 
     async def _collect(self, first: bytes) -> tuple[bytes, Finished]:
+        started = time.monotonic()
         encoder = open_encoder(self._speech.format, self._sample_rate)
         await asyncio.to_thread(encoder.write, first)
         while isinstance(item := await self._reader.read(), Audio):
             if item.pcm.size:
                 await asyncio.to_thread(encoder.write, self._book_audio(item))
         self._book_end(item)
-        return await asyncio.to_thread(encoder.finish), item
+        body = await asyncio.to_thread(encoder.finish)
+        self._record.encoded = started, time.monotonic()
+        return body, item
 
     async def _send_as_made(self, first: bytes, write: Writer, gone: asyncio.Task[None]) -> None:
         ready = bytearray(first)
@@ -128,16 +144,22 @@ class SpeechReply(Response):
             self._book_end(item)
             await self._send_whole(self._wav_header(len(ready)) + bytes(ready), item, write)
             return
+        playout = self._record.playout = Playout()
         try:
-            await self._write_body(self._wav_header(None) + bytes(ready), write)
+            await self._write_body(bytes(ready), write, playout)
         except EngineError as error:
             self._abort(error, quietly=gone.done())
+        finally:
+            self._metrics.book_playout(playout)
 
-    async def _write_body(self, head: bytes, write: Writer) -> None:
+    async def _write_body(self, ready: bytes, write: Writer, playout: Playout) -> None:
         await write(_start(self._reply_headers()))
-        await write(_body(head))
+        playout.write(self._seconds(ready))
+        await write(_body(self._wav_header(None) + ready))
         while isinstance(item := await self._reader.read(), Audio):
-            await write(_body(self._book_audio(item)))
+            pcm = self._book_audio(item)
+            playout.write(self._seconds(pcm))
+            await write(_body(pcm))
         self._book_end(item)
         await write(_body(b"", more=False))
 
@@ -174,16 +196,24 @@ class SpeechReply(Response):
             headers["x-framecast-warning"] = _header_text("; ".join(self._stream.warnings))
         return headers
 
+    def _seconds(self, pcm: bytes) -> float:
+        return len(pcm) / 2 / self._sample_rate
+
     def _book_audio(self, audio: Audio) -> bytes:
         self._metrics.audio_seconds.inc(audio.pcm.size / self._sample_rate)
+        self._record.audio_s += audio.pcm.size / self._sample_rate
+        frames = audio.pcm.size // self._speech.model.samples_per_frame
+        self._record.frames = (self._record.frames or 0) + frames
         return audio.pcm16()
 
     def _book_end(self, finished: Finished) -> None:
         stats = finished.stats
         self._record.reason = str(finished.reason)
-        self._record.frames = stats.frames
+        self._record.stats = stats
         seconds = stats.frames * self._speech.model.samples_per_frame / self._sample_rate
-        self._record.real_time_factor = stats.total_s / seconds if seconds else None
+        work = stats.total_s - stats.queue_s
+        self._record.real_time_factor = work / seconds if seconds else None
+        self._metrics.book_end(stats, self._record.real_time_factor)
 
 
 Writer = Callable[[dict[str, object]], Awaitable[None]]
@@ -198,6 +228,11 @@ def _writer(send: Send, timeout_s: float) -> Writer:
             raise SlowReader(f"the client read nothing for {timeout_s:g} s") from None
 
     return write
+
+
+def _forsake(starting: asyncio.Future[Stream | Utterance]) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().cancel()
 
 
 async def _cancel_when_gone(receive: Receive, stream: Stream | Utterance) -> None:

@@ -49,6 +49,8 @@ def _saver(path: Path) -> _Saver:
     if name not in available_formats() or not name:
         works = ", ".join(f"`.{entry}`" for entry in available_formats())
         raise InvalidRequest(f"`--output` {path.name!r}: the ending must be one of {works}")
+    if not path.parent.is_dir():
+        raise InvalidRequest(f"`--output` {str(path)!r}: there is no folder {str(path.parent)!r}")
     return _Saver(path, name)
 
 

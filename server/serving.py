@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import platform
 import socket
 import time
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,7 +16,10 @@ from fastapi import FastAPI
 import engine
 from server.app import create_app
 from server.dependencies import Service
+from server.names import Names
+from server.protocol import Protocol
 from server.settings import Settings
+from server.version import version
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +32,9 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         super().__init__(
-            uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
+            uvicorn.Config(
+                app, http=Protocol, log_config=None, access_log=False, server_header=False
+            )
         )
         self._app = app
         self._drain_timeout_s = settings.drain_timeout_s
@@ -51,6 +58,8 @@ class Server(uvicorn.Server):
         while not drained.done() and not self.force_exit:
             await asyncio.wait({drained}, timeout=0.1)
         drained.cancel()
+        # What still runs ends with an error of ours: a 503, or a body that is cut.
+        await self._service.engine.aclose()
         left = self._drain_timeout_s - (time.monotonic() - started)
         self.config.timeout_graceful_shutdown = max(1, math.ceil(left))
         await super().shutdown(sockets)
@@ -75,12 +84,68 @@ def address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def report(loaded: engine.Engine) -> None:
+    """Log what is about to be served, and on what: one line, then one per model."""
+    stats, config = asyncio.run(loaded.stats()), loaded.config
+    facts: dict[str, object] = {
+        "device": loaded.device,
+        "device_name": device_name(loaded.device),
+        "dtype": loaded.dtype,
+        "threads": threads(),
+        "slots": stats.slots,
+        "kv_positions": config.kv_positions,
+        "max_queue": config.max_queue,
+        "memory_bytes": stats.memory_bytes,
+    }
+    log.info("framecast %s", version(), extra={"fields": facts})
+    for model in loaded.models:
+        facts = {
+            "task": model.task,
+            "size": model.size,
+            "speakers": len(model.speakers),
+            "languages": len(model.languages),
+        }
+        log.info("model %s", model.name, extra={"fields": facts})
+
+
+def device_name(device: str) -> str:
+    """What the maker calls it."""
+    import torch  # noqa: PLC0415  # loaded by the engine already
+
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return cpu_name(Path("/proc/cpuinfo")) if device == "cpu" else platform.machine()
+
+
+def cpu_name(cpuinfo: Path) -> str:
+    """The model name in Linux's table of processors; elsewhere what Python knows."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def threads() -> int:
+    """CPU threads one operation may use."""
+    import torch  # noqa: PLC0415
+
+    return torch.get_num_threads()
+
+
 def serve(loaded: engine.Engine, settings: Settings, bound: socket.socket) -> int:
-    """Serve an engine until a signal; returns the exit code: 0, or 1 when the worker died."""
+    """Serve an engine until a signal; returns the exit code: 0, or 1 when the worker died.
+
+    Raises:
+        InvalidRequest: a setting contradicts the loaded models.
+    """
+    Names(loaded.models, settings.voice_aliases, settings.strict_models)
     server = Server(create_app(lambda: loaded, settings), settings)
+    report(loaded)
     log.info("listening on %s", address(bound))
     server.run(sockets=[bound])
     return 1 if server.worker_died or not server.started else 0
 
 
-__all__ = ["Server", "address", "listen", "serve"]
+__all__ = ["Server", "address", "listen", "report", "serve"]

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 import engine
+from server.keys import LIMITS, ApiKey, parse_key_list, read_key_file, refuse_repeated
 
 ENV_PREFIX = "FRAMECAST_"
+SECRET = ("api_keys",)
 
 
 def _json_object(value: Any) -> Any:
@@ -27,13 +37,53 @@ def _comma_list(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
+def _hashed_keys(value: Any) -> Any:
+    if value and isinstance(value, list | tuple) and isinstance(value[0], str):
+        value = ",".join(value)
+    return parse_key_list(value) if isinstance(value, str) else value
+
+
+def _collector(value: str) -> str:
+    if not value:
+        return value
+    if not value.startswith(("http://", "https://")):
+        raise ValueError("must be an http:// or https:// address")
+    if not _installed("opentelemetry.exporter.otlp.proto.http"):
+        raise ValueError("traces need an extra: pip install 'framecast[otel]'")
+    return value
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of a parent
+        return False
+
+
 class Settings(BaseSettings):
     """Settings of one server process; bad values are refused before a model is loaded."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True
+    )
 
+    model: str | None = Field(
+        None,
+        min_length=1,
+        description=(
+            "Model on the Hugging Face hub, `OWNER/REPO[:NAME]`: downloaded and,"
+            " if it is a checkpoint, converted once"
+        ),
+    )
+    quantize: Literal["f32", "bf16", "f16", "q8_0", "q5_0", "q4_0"] = Field(
+        "q8_0",
+        description=(
+            "Type a checkpoint of `model` is converted to: `f32`, `bf16`, `f16`, `q8_0`, `q5_0` or"
+            " `q4_0`"
+        ),
+    )
     talker: Path | None = Field(
-        None, description="Talker GGUF file; without `talker` and `codec` the bundled voice speaks"
+        None, description="Talker GGUF file; without it and `model` the bundled voice speaks"
     )
     codec: Path | None = Field(None, description="Codec GGUF file that belongs to the talker")
     model_name: str | None = Field(
@@ -54,6 +104,13 @@ class Settings(BaseSettings):
     max_queue: int = Field(
         64, ge=0, le=100_000, description="Requests that may wait for a slot; one more gets a 429"
     )
+    max_queue_s: float = Field(
+        1800.0,
+        ge=0,
+        le=1e9,
+        description="Seconds of sound that may wait or be in the making, as"
+        " far as can be expected; more gets a 429. 0 is no limit",
+    )
     max_input_chars: int = Field(
         20_000, ge=1, description="Longest `input` and `instructions`, in characters"
     )
@@ -68,11 +125,66 @@ class Settings(BaseSettings):
         ),
     )
     strict_models: bool = Field(
-        False, description="Answer 404 to an unknown `model` instead of using the one there is"
+        False,
+        description="Answer 404 to an unknown `model` instead of using the one there is;"
+        " OpenAI's model names stay known",
     )
     strict_instructions: bool = Field(
         False, description="Answer 400 to `instructions` a model cannot use instead of warning"
     )
+    paragraph_pause_s: float = Field(
+        0.4,
+        ge=0,
+        le=10,
+        description="Silence between the parts of a long text where a paragraph ends, in seconds",
+    )
+    terminal_mark: bool = Field(
+        True,
+        description="Add a final mark to a text without one, so that its last word is said whole",
+    )
+    redraw: bool = Field(
+        True,
+        description="Draw speech that ran away once more, with another seed, in replies sent whole",
+    )
+    default_timeout_s: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds a request without `timeout` may take; 0 is no limit",
+    )
+    max_timeout_s: float = Field(
+        3600.0, gt=0, allow_inf_nan=False, description="Largest `timeout` a request may ask for"
+    )
+    api_keys: Annotated[tuple[ApiKey, ...], NoDecode, BeforeValidator(_hashed_keys)] = Field(
+        (),
+        description=(
+            "API keys, separated by commas, each written like a line of `api_keys_file`. Keep them"
+            " in the environment: others can see a command line"
+        ),
+    )
+    api_keys_file: Path | None = Field(
+        None,
+        description=(
+            "File of API keys, one `KEY`, `NAME:KEY` or `NAME:sha256:HEX` per line, with limits of"
+            " its own; see `framecast hash-key`. Without any key, anyone may call"
+        ),
+    )
+    key_requests_per_minute: int = Field(
+        0, ge=0, description="Requests per minute a key may make; 0 is no limit"
+    )
+    key_concurrency: int = Field(
+        0, ge=0, description="Requests a key may have at the same time; 0 is no limit"
+    )
+    key_audio_seconds_per_hour: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds of sound per hour a key may get; 0 is no limit",
+    )
+    protect_lists: bool = Field(
+        False, description="Ask for a key on the routes that list models and voices, too"
+    )
+    protect_metrics: bool = Field(False, description="Ask for a key on `/metrics`, too")
     cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_list)] = Field(
         ("*",), description="Origins a browser page may call from, separated by commas; `*` is any"
     )
@@ -80,6 +192,13 @@ class Settings(BaseSettings):
         "info", description="Least severe message logged: `debug`, `info`, `warning` or `error`"
     )
     log_json: bool = Field(False, description="Log one JSON object per line")
+    otlp_endpoint: Annotated[str, AfterValidator(_collector)] = Field(
+        "",
+        description=(
+            "OTLP/HTTP collector that gets traces, such as `http://localhost:4318`; empty sends"
+            " none. Needs the extra `otel`"
+        ),
+    )
     drain_timeout_s: float = Field(
         30.0, ge=0, le=3600, description="Seconds active requests get to finish at shutdown"
     )
@@ -88,11 +207,50 @@ class Settings(BaseSettings):
     )
 
     @model_validator(mode="after")
-    def _both_files_or_none(self) -> Settings:
+    def _one_model(self) -> Settings:
+        if self.model is not None and (self.talker or self.codec):
+            raise ValueError("`--model` excludes `--talker` and `--codec`: each names a model")
         if (self.talker is None) != (self.codec is None):
             given, missing = ("talker", "codec") if self.talker else ("codec", "talker")
             raise ValueError(f"`--{given}` needs `--{missing}`: a model is two files")
         return self
+
+    _keys: tuple[ApiKey, ...] = PrivateAttr(())
+
+    @model_validator(mode="after")
+    def _read_keys(self) -> Settings:
+        keys = (*self.api_keys, *self._keys_of_file())
+        refuse_repeated(keys)
+        if not keys:
+            self._refuse_what_needs_keys()
+        defaults = {name: getattr(self, f"key_{name}") for name in LIMITS}
+        self._keys = tuple(key.with_defaults(defaults) for key in keys)
+        return self
+
+    def _keys_of_file(self) -> tuple[ApiKey, ...]:
+        try:
+            return read_key_file(self.api_keys_file) if self.api_keys_file else ()
+        except ValueError as error:
+            raise ValueError(f"`--api-keys-file`: {error}") from None
+
+    def _refuse_what_needs_keys(self) -> None:
+        for name in (*(f"key_{name}" for name in LIMITS), "protect_lists", "protect_metrics"):
+            if getattr(self, name):
+                raise ValueError(f"`{flag(name)}` needs `--api-keys` or `--api-keys-file`")
+
+    @model_validator(mode="after")
+    def _timeouts_fit(self) -> Settings:
+        default, most = self.default_timeout_s, self.max_timeout_s
+        if default > most:
+            raise ValueError(
+                f"`--default-timeout-s` must be at most `--max-timeout-s` ({most:g}), "
+                f"got {default:g}"
+            )
+        return self
+
+    def all_keys(self) -> tuple[ApiKey, ...]:
+        """The API keys of both places, with the default limits where one has none of its own."""
+        return self._keys
 
     def engine_config(self) -> engine.EngineConfig:
         """What the engine needs to know of these settings."""
@@ -102,11 +260,14 @@ class Settings(BaseSettings):
             slots=self.slots,
             kv_positions=self.kv_positions,
             max_queue=self.max_queue,
+            max_queue_s=self.max_queue_s,
+            paragraph_pause_s=self.paragraph_pause_s,
+            terminal_mark=self.terminal_mark,
             strict_instructions=self.strict_instructions,
         )
 
     def model_files(self) -> engine.ModelFiles | None:
-        """The files named here; None for the bundled voice."""
+        """The two files named here; None for `model` and for the bundled voice."""
         if self.talker is None or self.codec is None:
             return None
         return engine.ModelFiles(self.talker, self.codec, self.model_name)
@@ -151,7 +312,8 @@ def _problem(detail: dict[str, Any]) -> str:
         return message
     name = str(detail["loc"][0])
     variable = f"{ENV_PREFIX}{name.upper()}"
-    return f"`{flag(name)}` (or `{variable}`): {message}, got {detail['input']!r}"
+    got = "" if name in SECRET else f", got {detail['input']!r}"
+    return f"`{flag(name)}` (or `{variable}`): {message}{got}"
 
 
 __all__ = ["ENV_PREFIX", "Settings", "configuration_table", "default_text", "explain", "flag"]

@@ -80,7 +80,8 @@ class _Job:
 
 @dataclass
 class FakeEngine:
-    """An engine that follows `script`; `requests`, `cancelled` and `active` tell what happened.
+    """An engine that follows `script`; `requests`, `envelopes` (the other arguments of `speak`),
+    `cancelled` and `active` tell what happened.
 
     `warm` held back keeps `warm_up` waiting; `alive` False is a dead worker.
     """
@@ -96,6 +97,7 @@ class FakeEngine:
 
     def __post_init__(self) -> None:
         self.requests: list[engine.SpeechRequest] = []
+        self.envelopes: list[dict[str, object]] = []
         self.cancelled: list[str] = []
         self.closed = False
         self.draining = False
@@ -120,9 +122,20 @@ class FakeEngine:
         tenant: str = "",
         priority: int = 0,
         timeout_s: float | None = None,
+        streaming: bool = True,
+        redraw: bool = False,
     ) -> engine.Stream:
         script = self.script
         self.requests.append(request)
+        self.envelopes.append(
+            {
+                "tenant": tenant,
+                "priority": priority,
+                "timeout_s": timeout_s,
+                "streaming": streaming,
+                "redraw": redraw,
+            }
+        )
         if script.refuse is not None:
             raise script.refuse
         if self.draining:
@@ -174,7 +187,9 @@ class FakeEngine:
         return engine.Health(self.alive, ready, "" if ready else "not ready, says the fake")
 
     async def stats(self) -> engine.EngineStats:
-        return engine.EngineStats(8, len(self._jobs), 3, self.frames_total, 37.5, self.finished)
+        return engine.EngineStats(
+            8, len(self._jobs), 3, self.frames_total, 37.5, self.finished, 1 << 20
+        )
 
     async def drain(self, timeout_s: float) -> None:
         self.draining = True

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 Count = Callable[[str], int]
+Starts = Callable[[str], Sequence[int]]
 Cuts = Callable[[int], list[int]]
+Furthest = Callable[[int, list[int], int], int | None]
 
 _HARD = "。！？｡।॥؟۔։።፧၊။។៕‼⁇⁈⁉"  # end a sentence whatever follows
 _SOFT = ".!?…"  # need white space behind them
@@ -31,6 +34,7 @@ _CLAUSE = re.compile(rf"[,;:–][{_CLOSERS}]*(?=\s)|[—、，；：،؛፣፤]+
 _SPACE = re.compile(r"\s+")
 _LAST_WORD = re.compile(r"[^\s(\[{\"'“‘«„¿¡*_]*$")
 _INITIALS = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
+_JOINER = "\u200d"
 _NUMBER = re.compile(r"\d{1,2}")
 
 # English, German, French, Spanish, Italian, Portuguese, Russian
@@ -46,32 +50,40 @@ _ABBREVIATIONS = frozenset(_TITLES.split())
 _BEFORE_NUMBERS = frozenset(_NUMBERED.split())
 
 
-def split(text: str, max_tokens: int, count: Count) -> list[str]:
+def split(text: str, max_tokens: int, count: Count, starts: Starts) -> list[str]:
     """Cut `text` into parts of at most `max_tokens` each, in order.
 
     A text that fits comes back whole, as it is. Otherwise parts hold whole sentences, about
-    equally many tokens each, with the white space between parts dropped and nothing else.
+    equally many tokens each, with the white space between parts dropped and nothing else. The
+    text is cut by where its tokens start; then each part is counted once.
 
     Args:
-        count: how many tokens a text has.
+        count: how many tokens a text has on its own.
+        starts: the place of the character each token of a text starts at, in order.
 
     Raises:
         ValueError: `max_tokens` is too small for a single character of the text.
     """
-    if count(text) <= max_tokens:
+    begins = starts(text)
+    if len(begins) <= max_tokens:
         return [text]
+    text = text.rstrip()
 
     @cache
     def cuts(kind: int) -> list[int]:
         return sorted({*_KINDS[kind](text), len(text)})
 
-    parts = _pack(text, cuts, max_tokens, max_tokens, count)
-    target = sum(count(part) for part in parts) / max(len(parts), 1)
-    for slack in (1.05, 1.2):
-        even = _pack(text, cuts, max_tokens, min(max_tokens, int(target * slack)), count)
-        if len(even) <= len(parts):
-            return even
-    return parts
+    tokens = _Tokens(text, begins, max_tokens, count)
+
+    def parts(wanted: int) -> int:
+        return sum(1 for _ in _pack(tokens, cuts, wanted, tokens.estimated))
+
+    fewest = parts(max_tokens)
+    target = len(begins) / max(fewest, 1)
+    for wanted in (int(target * 1.05), int(target * 1.2)):
+        if wanted < max_tokens and parts(wanted) <= fewest:
+            return list(_pack(tokens, cuts, wanted, tokens.checked))
+    return list(_pack(tokens, cuts, max_tokens, tokens.checked))
 
 
 def speakable(text: str) -> bool:
@@ -79,44 +91,68 @@ def speakable(text: str) -> bool:
     return any(unicodedata.category(char)[0] in "LN" for char in text)
 
 
-def _pack(text: str, cuts: Cuts, limit: int, wanted: int, count: Count) -> list[str]:
-    """Greedy parts of about `wanted` tokens; only a single sentence takes up to `limit`."""
-    parts = []
-    start = 0
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """Which cut a part may reach: by the tokens of the whole text, and by counting the part."""
+
+    text: str
+    begins: Sequence[int]
+    limit: int
+    count: Count
+
+    def estimated(self, start: int, cuts: list[int], limit: int) -> int | None:
+        """The last of `cuts` with at most `limit` of the text's tokens behind `start`."""
+        first = bisect_left(self.begins, start)
+        if first and (first == len(self.begins) or self.begins[first] > start):
+            first -= 1  # the token before reaches into the part
+        behind = first + max(limit, 0)
+        stop = self.begins[behind] if behind < len(self.begins) else len(self.text)
+        index = bisect_right(cuts, stop) - 1
+        return cuts[index] if index >= 0 and cuts[index] > start else None
+
+    def checked(self, start: int, cuts: list[int], limit: int) -> int | None:
+        """Like `estimated`, but the part up to there is known to fit."""
+        end = self.estimated(start, cuts, limit)
+        if end is None or (excess := self._count(start, end) - self.limit) <= 0:
+            return end
+        nearer = self.estimated(start, cuts, limit - excess)
+        if nearer is not None and self._count(start, nearer) <= self.limit:
+            return nearer
+        return self._searched(start, cuts, nearer or end)
+
+    def _searched(self, start: int, cuts: list[int], failed: int) -> int | None:
+        low, high = bisect_right(cuts, start) - 1, bisect_left(cuts, failed)
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = self._count(start, cuts[middle]) <= self.limit
+            low, high = (middle, high) if fits else (low, middle)
+        return cuts[low] if low >= 0 and cuts[low] > start else None
+
+    def _count(self, start: int, end: int) -> int:
+        return self.count(self.text[start:end].rstrip())
+
+
+def _pack(tokens: _Tokens, cuts: Cuts, wanted: int, furthest: Furthest) -> Iterator[str]:
+    """Greedy parts of about `wanted` tokens; only a single sentence takes up to the limit."""
+    text = tokens.text
+    start = _behind_space(text, 0)
     while start < len(text):
-        end = _furthest(text, start, cuts(0), wanted, count)
+        end = furthest(start, cuts(0), wanted)
         for kind in range(len(_KINDS)) if end is None else ():
-            end = _furthest(text, start, cuts(kind), limit, count)
+            end = furthest(start, cuts(kind), tokens.limit)
             if end is not None:
                 break
         if end is None:
-            raise ValueError(f"max_tokens={limit} is too small for {text[start]!r}")
-        parts.append(text[start:end].strip())
-        start = end
-    return [part for part in parts if part]
+            end = start + 1
+            if tokens.count(text[start]) > tokens.limit:
+                raise ValueError(f"max_tokens={tokens.limit} is too small for {text[start]!r}")
+        yield text[start:end].rstrip()
+        start = _behind_space(text, end)
 
 
-def _furthest(text: str, start: int, cuts: list[int], limit: int, count: Count) -> int | None:
-    """The last of `cuts` behind `start` up to which the text fits, or None."""
-
-    reach = start + limit * _CHARACTERS_PER_TOKEN
-
-    def fits(index: int) -> bool:
-        end = cuts[index]
-        return end <= reach and count(text[start:end].strip()) <= limit
-
-    low = bisect_right(cuts, start)  # the first cut behind start
-    if low == len(cuts) or not fits(low):
-        return None
-    # Gallop, then halve: few counts, all of them near the limit.
-    step = 1
-    while low + step < len(cuts) and fits(low + step):
-        low, step = low + step, step * 2
-    high = min(low + step, len(cuts))
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return cuts[low]
+def _behind_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
 
 
 def _sentence_ends(text: str) -> Iterator[int]:
@@ -167,31 +203,34 @@ def _free_spaces(text: str) -> Iterator[int]:
 
 
 def _unspaced_letters(text: str) -> Iterator[int]:
+    unspaced = {char for char in set(text) if _unspaced(char)}
     return (
         at
         for at in _graphemes(text)
-        if text[at].isalnum() and (_unspaced(text[at - 1]) or _unspaced(text[at]))
+        if (text[at] in unspaced or text[at - 1] in unspaced) and text[at].isalnum()
     )
 
 
 def _graphemes(text: str) -> Iterator[int]:
     """Places outside what is drawn as one character; an approximation of Unicode's rules."""
+    joined = {char for char in set(text) if _joins(char)}
     flag_open = False
     for at in range(1, len(text)):
         before, after = text[at - 1], text[at]
-        flag_open = _regional(before) and not flag_open
-        if not (_joins(before, after) or (flag_open and _regional(after))):
+        flag_open = not flag_open and _regional(before)
+        if not (after in joined or before == _JOINER or (flag_open and _regional(after))):
             yield at
 
 
-def _joins(before: str, after: str) -> bool:
+def _joins(char: str) -> bool:
+    """Whether `char` belongs to the one before it."""
     return (
-        unicodedata.category(after)[0] == "M"
-        or "\u200d" in (before, after)
-        or "\U0001f3fb" <= after <= "\U0001f3ff"  # skin tones
-        or "\U000e0020" <= after <= "\U000e007f"  # tag sequences
-        or "\u1160" <= after <= "\u11ff"  # vowels and finals of spelled-out Hangul
-        or "\udc00" <= after <= "\udfff"
+        unicodedata.category(char)[0] == "M"
+        or char == _JOINER
+        or "\U0001f3fb" <= char <= "\U0001f3ff"  # skin tones
+        or "\U000e0020" <= char <= "\U000e007f"  # tag sequences
+        or "\u1160" <= char <= "\u11ff"  # vowels and finals of spelled-out Hangul
+        or "\udc00" <= char <= "\udfff"
     )
 
 
@@ -213,9 +252,6 @@ def _unspaced(char: str) -> bool:
         "\u0e00" <= char <= "\u0eff" or "\u1000" <= char <= "\u109f" or "\u1780" <= char <= "\u17ff"
     )
 
-
-# More than any text has on average; keeps the rest of a long text from being counted each time.
-_CHARACTERS_PER_TOKEN = 24
 
 # Best first; the next kind is used where the one before has no place near enough.
 _KINDS: tuple[Callable[[str], Iterable[int]], ...] = (

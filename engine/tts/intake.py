@@ -97,7 +97,7 @@ class Intake:
         if len(plan.text) <= limit:
             return [Part(_reseeded(request, sampling.seed))]
         try:
-            texts = split(request.text, limit, self._tokenizer.count)
+            texts = split(request.text, limit, self._tokenizer.count, self._tokenizer.starts)
         except ValueError as error:
             message = f"a slot has no room for a single character of `text`: {error}"
             raise InvalidRequest(message, "text") from None

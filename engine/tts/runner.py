@@ -101,6 +101,7 @@ class Runner:
         self._generator.decode(decoding)
         self._drop_broken(decoding)
         self._draw([slot for slot in active if self.slots[slot.index] is slot])
+        self.sweep(self._clock())  # what ended meanwhile must not be heard
         self._flush()
         self._retire()
         self._step_s = self._clock() - now

@@ -7,7 +7,9 @@ normaliser (NFC) and the split pattern are facts of that tokenizer: the file nam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, islice
 from typing import Any
 
 import tokenizers
@@ -25,6 +27,8 @@ _SPLIT = (
     r"|\s+(?!\S)"
     r"|\s+"
 )
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_CHARACTER = re.compile(f"{_PAIR.pattern}|.", re.DOTALL)
 _NORMAL = 1  # GGUF token type; the others are control, user-defined or unused
 _ROLE = "assistant\n"
 
@@ -75,6 +79,14 @@ class Tokenizer:
         """How many ids `text` adds to an empty utterance."""
         return len(self._encode(_ROLE + text)) - len(self._role)
 
+    def starts(self, text: str) -> list[int]:
+        """The place in `text` of the character each of its `count` ids starts at, in order."""
+        segment = _ROLE + text
+        encoding = self._bpe.encode(_well_formed(segment), add_special_tokens=False)
+        places = _places(segment)
+        begins = (max(0, places[begin] - len(_ROLE)) for begin, _ in encoding.offsets)
+        return list(islice(accumulate(begins, max), len(self._role), None))
+
     def _turn(self, segment: str) -> list[int]:
         control = self._control
         return [control.im_start, *self._encode(segment), control.im_end, *self._newline]
@@ -88,6 +100,13 @@ def _well_formed(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _places(text: str) -> Sequence[int]:
+    """Where in `text` each character of its well-formed twin comes from."""
+    if not _PAIR.search(text):
+        return range(len(text) + 1)
+    return [match.start() for match in _CHARACTER.finditer(text)]
 
 
 def _build(vocab: dict[str, int], merges: list[tuple[str, str]]) -> tokenizers.Tokenizer:
@@ -112,6 +131,10 @@ def _strings(metadata: Mapping[str, Any], key: str) -> Sequence[str]:
 def _vocabulary(metadata: Mapping[str, Any]) -> dict[str, int]:
     tokens = _strings(metadata, "tokenizer.ggml.tokens")
     types = metadata.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens))
+    if not isinstance(types, list | tuple):
+        raise ModelFileError(
+            f"`tokenizer.ggml.token_type` is {types!r:.60}; it must be an array of integers"
+        )
     if len(types) != len(tokens):
         raise ModelFileError(
             f"`tokenizer.ggml.token_type` has {len(types)} entries for {len(tokens)} tokens"

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from server.dependencies import ServiceDep
 from server.errors import UNAVAILABLE_RETRY_S
+from server.metrics import Snapshot
 from server.version import version
 
 router = APIRouter()
@@ -35,8 +36,10 @@ async def ready(service: ServiceDep) -> JSONResponse:
 
 @router.get("/metrics")
 async def metrics(service: ServiceDep) -> Response:
-    """Prometheus text."""
-    text = service.metrics.render(await service.engine.stats())
+    """Prometheus text; the worker is not asked, so a busy one does not hold it up."""
+    ready = not await service.not_ready_because()
+    snapshot = Snapshot(await service.engine.stats(), ready, service.draining)
+    text = service.metrics.render(snapshot)
     return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
@@ -10,7 +11,7 @@ from starlette.requests import ClientDisconnect
 import engine
 from engine import Cancelled, InvalidRequest, PayloadTooLarge, UnknownVoice
 from server.audio.encoders import FORMATS
-from server.dependencies import RecordDep, Service, ServiceDep
+from server.dependencies import CallerDep, RecordDep, Service, ServiceDep
 from server.replies import Speech, SpeechReply
 from server.schemas.speech import SpeechBody, parse_speech
 
@@ -24,19 +25,36 @@ _BODY_SCHEMA = {
 }
 
 
-@router.post("/audio/speech", response_class=SpeechReply, openapi_extra=_BODY_SCHEMA)
-async def speech(request: Request, service: ServiceDep, record: RecordDep) -> SpeechReply:
+# FastAPI's schema needs the status said: it does not find one in the reply's constructor.
+@router.post(
+    "/audio/speech", status_code=200, response_class=SpeechReply, openapi_extra=_BODY_SCHEMA
+)
+async def speech(
+    request: Request, service: ServiceDep, record: RecordDep, caller: CallerDep
+) -> SpeechReply:
     """Speak `input`; the body is the sound."""
-    raw = await read_body(request, service.settings.max_body_bytes)
+    settings = service.settings
+    raw = await read_body(request, settings.max_body_bytes)
     body = parse_speech(request.headers.get("content-type", ""), raw)
     record.voice = body.voice
     model = service.names.model(body.model)
     audio_format, streams = FORMATS[body.audio_format()], body.streams()
     refuse_missing_encoder(audio_format.name, service.formats)
-    spoken = body.to_request(model, service.names, service.settings.max_input_chars)
+    spoken = body.to_request(model, service.names, settings.max_input_chars)
     record.voice = spoken.voice or model.default_voice
-    start = partial(start_speech, spoken, model, service, record.id)
-    reply = Speech(start, model, audio_format, streams, service.settings.send_timeout_s)
+    start = partial(
+        start_speech,
+        spoken,
+        model,
+        service,
+        id=record.id,
+        tenant=caller.name,
+        priority=caller.priority,
+        timeout_s=body.timeout_s(settings.default_timeout_s, settings.max_timeout_s),
+        streaming=streams,
+        redraw=settings.redraw and not streams,
+    )
+    reply = Speech(start, model, audio_format, streams, settings.send_timeout_s)
     return SpeechReply(reply, record, service.metrics)
 
 
@@ -57,11 +75,12 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def start_speech(
-    request: engine.SpeechRequest, model: engine.ModelInfo, service: Service, name: str
+    request: engine.SpeechRequest, model: engine.ModelInfo, service: Service, **job: Any
 ) -> engine.Stream | engine.Utterance:
-    """Submit to the engine; an unknown voice is refused with the aliases listed too."""
+    """Submit to the engine, with `Engine.speak`'s arguments; an unknown voice is refused with the
+    aliases listed too."""
     try:
-        return service.engine.speak(request, id=name)
+        return service.engine.speak(request, **job)
     except UnknownVoice as error:
         known = [*error.known, *service.names.known_voices(model)]
         raise UnknownVoice(error.voice, set(known), error.field or "voice") from None

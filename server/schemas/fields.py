@@ -39,6 +39,17 @@ class Between:
         )
 
 
+def above_zero(value: float, info: ValidationInfo) -> float:
+    """A pydantic check: the number is above 0."""
+    if value > 0:
+        return value
+    raise PydanticCustomError(
+        "out_of_range",
+        "`{field}` must be above 0, got {value}",
+        {"field": info.field_name, "value": _number(value)},
+    )
+
+
 def whole_number(value: Any) -> Any:
     """JSON has one kind of number: 5.0 is the integer 5."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -86,4 +97,4 @@ def _number(value: float) -> str:
     return str(value)
 
 
-__all__ = ["Between", "as_invalid_request", "json_type", "whole_number"]
+__all__ = ["Between", "above_zero", "as_invalid_request", "json_type", "whole_number"]

@@ -23,7 +23,7 @@ import engine
 from engine import InvalidRequest
 from server.audio.encoders import FORMATS
 from server.names import Names
-from server.schemas.fields import Between, as_invalid_request, whole_number
+from server.schemas.fields import Between, above_zero, as_invalid_request, whole_number
 
 Temperature = Annotated[float, AfterValidator(Between(0, 2).check)]
 TopK = Annotated[int, BeforeValidator(whole_number), AfterValidator(Between(0, 4096).check)]
@@ -34,6 +34,7 @@ Count = Annotated[int, BeforeValidator(whole_number), AfterValidator(Between(0, 
 Seed = Annotated[
     int, BeforeValidator(whole_number), AfterValidator(Between(-(2**63), 2**63 - 1).check)
 ]
+Seconds = Annotated[float, AfterValidator(above_zero)]
 Speed = Annotated[float, AfterValidator(Between(0.25, 4).check)]
 SampleRate = Annotated[
     int, BeforeValidator(whole_number), AfterValidator(Between(8000, 48000).check)
@@ -95,6 +96,9 @@ class SpeechBody(BaseModel):
     speaker_embedding: list[float] | None = Field(None, description="The voice of a Base model")
     non_streaming_mode: bool | None = None
     sample_rate: SampleRate | None = Field(None, description="Only the model's is served yet")
+    timeout: Seconds | None = Field(
+        None, description="Seconds the request may take, waiting included; then it fails"
+    )
     ref_audio: Any = None
     ref_text: Any = None
     references: Any = None
@@ -142,7 +146,7 @@ class SpeechBody(BaseModel):
         """The format's own name: case and blanks are forgiven."""
         name = self.response_format.strip().lower()
         if name in ("ulaw", "alaw"):
-            raise not_served("response_format", f"`{name}`")
+            raise not_served("response_format", f"`{name}`", only=", ".join(FORMATS))
         if name not in FORMATS:
             known = ", ".join(FORMATS)
             raise InvalidRequest(
@@ -160,6 +164,16 @@ class SpeechBody(BaseModel):
                 f"`{name}` cannot be streamed yet: leave `stream` out or ask for {able}", "stream"
             )
         return FORMATS[name].streams if self.stream is None else self.stream
+
+    def timeout_s(self, default_s: float, most_s: float) -> float | None:
+        """The request's own time limit, else the default (0 is none)."""
+        if self.timeout is None:
+            return default_s or None
+        if self.timeout > most_s:
+            raise InvalidRequest(
+                f"`timeout` must be at most {most_s:g} seconds, got {self.timeout:g}", "timeout"
+            )
+        return self.timeout
 
     @property
     def _has_vector(self) -> bool:
@@ -218,12 +232,12 @@ class SpeechBody(BaseModel):
             if getattr(self, name):
                 raise not_served(name, "`true`")
         if self.speed != 1:
-            raise not_served("speed", f"{self.speed:g}")
+            raise not_served("speed", f"{self.speed:g}", only="1")
         if self.sample_rate not in (None, sample_rate):
-            raise not_served("sample_rate", f"{self.sample_rate}")
+            raise not_served("sample_rate", f"{self.sample_rate}", only=f"{sample_rate}")
         stream_format = self.stream_format.strip().lower()
         if stream_format == "sse":
-            raise not_served("stream_format", "`sse`")
+            raise not_served("stream_format", "`sse`", only="`audio`")
         if stream_format != "audio":
             raise InvalidRequest(
                 f"unknown `stream_format` {self.stream_format!r}; one of audio, sse",
@@ -245,10 +259,11 @@ def parse_speech(content_type: str, body: bytes) -> SpeechBody:
     return SpeechBody.checked(data)
 
 
-def not_served(field: str, value: str = "") -> InvalidRequest:
-    """The 400 for what a later release will serve."""
+def not_served(field: str, value: str = "", only: str = "") -> InvalidRequest:
+    """The 400 for what a later release will serve; `only` is what works today."""
     what = f"`{field}` {value}".rstrip()
-    return InvalidRequest(f"{what} is not served yet", field)
+    instead = f"; only {only} is" if only else "; leave it out"
+    return InvalidRequest(f"{what} is not served yet{instead}", field)
 
 
 def _too_long(field: str, length: int, limit: int) -> InvalidRequest:

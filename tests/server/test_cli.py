@@ -159,6 +159,14 @@ def test_failures_have_their_exit_codes_and_no_traceback(monkeypatch, capsys, er
     assert out == "" and str(error) in err and "Traceback" not in err
 
 
+def test_say_into_a_folder_there_is_not_fails_before_anything_is_spoken(
+    loaded, fake, tmp_path, capsys
+):
+    assert cli.main(["say", "Hello.", "-o", str(tmp_path / "none" / "x.wav")]) == 2
+    assert "no folder" in capsys.readouterr().err
+    assert fake.requests == []
+
+
 def test_say_without_sound_fails(loaded, fake, tmp_path, capsys):
     fake.script = Script(frames=0)
     assert cli.main(["say", "Hello.", "-o", str(tmp_path / "out.wav")]) == 1
@@ -231,5 +239,5 @@ def test_serve_refuses_a_taken_port_before_it_loads(loaded, capsys):
         taken.listen()
         port = taken.getsockname()[1]
         assert cli.main(["serve", "--port", str(port)]) == 1
-    assert "set `--port`" in capsys.readouterr().err
+    assert "set `--host` or `--port`" in capsys.readouterr().err
     assert loaded == []

@@ -1,11 +1,15 @@
 import json
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
 import engine
-from server.errors import ANSWERS, answer_for, error_response
+from server.errors import ANSWERS, CODES, InvalidApiKey, RateLimited, answer_for, error_response
 from tests.server.conftest import SPEECH
+
+README = Path(__file__).parents[2] / "server" / "README.md"
 
 
 def every_engine_error():
@@ -20,7 +24,7 @@ def every_engine_error():
 def test_every_engine_error_stands_in_the_table():
     classes = every_engine_error()
     assert len(classes) >= 13
-    assert set(classes) == set(ANSWERS)
+    assert {*classes, InvalidApiKey, RateLimited} == set(ANSWERS)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +35,8 @@ def test_every_engine_error_stands_in_the_table():
         (engine.UnknownVoice("zz", ["vivian"]), 400),
         (engine.ModelNotFound("no"), 404),
         (engine.PayloadTooLarge("no"), 413),
-        (engine.Overloaded("full", 2.2, 64), 429),
+        (InvalidApiKey("who?"), 401),
+        (RateLimited("enough", 2, {}), 429),
         (engine.DeadlineExceeded("late"), 504),
         (engine.EngineUnavailable("draining"), 503),
         (engine.GenerationFailed("nothing"), 500),
@@ -51,6 +56,14 @@ def test_the_param_is_what_the_wire_calls_the_field():
         for field in ("text", "task", "voice", None)
     }
     assert param == {"text": "input", "task": "task_type", "voice": "voice", None: None}
+
+
+def test_overload_tells_the_length_of_the_queue_and_the_place_in_it():
+    reply = error_response(engine.Overloaded("full", 2.2, 64, 9))
+    error = json.loads(reply.body)["error"]
+    assert reply.status_code == 429
+    assert (error["queue_depth"], error["position"]) == (64, 9)
+    assert error["message"] == "full" and error["param"] is None
 
 
 @pytest.mark.parametrize(("wait", "header"), [(0.0, "1"), (0.2, "1"), (2.2, "3"), (60, "60")])
@@ -79,6 +92,15 @@ def test_a_subclass_unknown_to_the_table_is_answered_like_its_parent():
         pass
 
     assert answer_for(Odd("a", [])) is ANSWERS[engine.UnknownVoice]
+
+
+def test_the_readme_says_what_each_error_means():
+    text = README.read_text(encoding="utf-8")
+    table = re.search(r"<!-- errors -->\n(.*?)<!-- /errors -->", text, re.DOTALL)[1]
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", table, re.MULTILINE)
+    told = {(int(status), code) for status, codes in rows for code in re.findall("`(.+?)`", codes)}
+    answers = {(each.status, each.code) for each in ANSWERS.values() if each.code}
+    assert answers | {(status, code) for status, code in CODES.items()} <= told
 
 
 @pytest.mark.anyio

@@ -40,7 +40,19 @@ async def test_a_request_is_one_log_line_that_says_how_it_went(connect, caplog):
     fields = line.fields
     assert (fields["id"], fields["status"], fields["voice"]) == ("abc", 200, "vivian")
     assert (fields["frames"], fields["seed"], fields["reason"]) == (5, 1234, "stop")
-    assert fields["real_time_factor"] == 0.5 and fields["first_audio_ms"] >= 0
+    assert fields["real_time_factor"] > 0 and fields["first_audio_ms"] >= 0
+    assert (fields["model"], fields["queue_ms"], fields["redraws"]) == ("fake-voice", 1.0, 0)
+
+
+async def test_the_queue_is_no_part_of_the_real_time_factor(connect, fake, caplog):
+    with caplog.at_level(logging.INFO, "server.requests"):
+        async with connect() as client:
+            await client.post(SPEECH, json={"input": "Hi.", "response_format": "pcm"})
+            text = (await client.get("/metrics")).text
+    [line] = request_lines(caplog)
+    # The fake worked (0.2 - 0.001) s for 0.4 s of sound.
+    assert line.fields["real_time_factor"] == pytest.approx(0.4975, abs=0.001)
+    assert "framecast_real_time_factor_sum 0.497" in text
 
 
 async def test_a_refusal_is_logged_with_its_reason(connect, fake, caplog):

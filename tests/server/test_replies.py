@@ -5,6 +5,7 @@ import json
 import logging
 import socket
 import threading
+import time
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ import engine
 from server.settings import Settings
 from tests.fakes import SAMPLES_PER_FRAME, FakeEngine, Script, pcm16
 from tests.server.conftest import SPEECH, Live
+from tests.waiting import eventually
 
 FRAME_BYTES = 2 * SAMPLES_PER_FRAME
 WAV = {"input": "Hello there.", "response_format": "wav"}
@@ -188,3 +190,47 @@ def test_health_answers_while_replies_are_open(fake, live, http):
     assert http.get("/health").status_code == 200
     client.close()
     assert fake.wait_for(active=0)
+
+
+def log_of(caplog) -> dict:
+    """The fields of the line about the one request for speech."""
+    [line] = [r for r in caplog.records if r.name == "server.requests"]
+    return line.fields
+
+
+def test_a_streamed_reply_tells_what_its_listener_heard(fake, live, http, caplog):
+    fake.script = Script(frames=3, at_once=1)
+    with caplog.at_level(logging.INFO, "server.requests"):
+        with http.stream("POST", SPEECH, json=PCM) as reply:
+            chunks = reply.iter_raw()
+            next(chunks)
+            time.sleep(0.1)  # longer than the 80 ms that the listener has
+            fake.advance(10)
+            list(chunks)
+        metrics = http.get("/metrics").text
+    underruns = log_of(caplog)["underruns"]
+    assert underruns >= 1
+    assert f"framecast_listener_underruns_total {underruns}.0" in metrics
+    assert "framecast_listener_gap_seconds_count 1.0" in metrics
+
+
+def test_a_listener_who_leaves_is_counted_with_what_it_got(fake, live, http, caplog):
+    fake.script = Script(frames=50, at_once=2)
+    with caplog.at_level(logging.INFO, "server.requests"):
+        client = post(live, PCM)
+        read_until(client, b"200 OK")
+        client.close()
+        assert fake.wait_for(active=0)
+        assert eventually(lambda: any(r.name == "server.requests" for r in caplog.records))
+    fields = log_of(caplog)
+    assert (fields["status"], fields["reason"], fields["frames"]) == (200, "cancelled", 2)
+    assert "framecast_listener_gap_seconds_count 1.0" in http.get("/metrics").text
+
+
+@pytest.mark.parametrize("body", [MP3, {**PCM, "stream": False}])
+def test_a_reply_sent_whole_has_no_listener(fake, http, caplog, body):
+    with caplog.at_level(logging.INFO, "server.requests"):
+        http.post(SPEECH, json=body)
+        metrics = http.get("/metrics").text
+    assert "underruns" not in log_of(caplog)
+    assert "framecast_listener_gap_seconds_count 0.0" in metrics

@@ -1,9 +1,11 @@
+import logging
 import threading
 
 import httpx
 import pytest
 
-from server.serving import address, listen
+import engine
+from server.serving import address, cpu_name, device_name, listen, report, serve
 from server.settings import Settings
 from tests.fakes import Script, pcm16
 from tests.server.conftest import SPEECH, Live
@@ -59,6 +61,30 @@ def test_what_does_not_end_in_time_is_cut_and_cancelled(fake):
     assert fake.closed and fake.active == 0
 
 
+def test_a_whole_reply_that_is_not_ready_in_time_is_refused_in_the_error_shape(fake):
+    fake.script = Script(frames=5, at_once=1)
+    with Live(fake, Settings(drain_timeout_s=0.2)) as running:
+        replies = []
+
+        def ask():
+            body = {"input": "Hello.", "response_format": "mp3"}
+            replies.append(httpx.post(f"{running.url}{SPEECH}", json=body, timeout=20))
+
+        client = threading.Thread(target=ask)
+        client.start()
+        assert fake.wait_for(1)
+        running.server.should_exit = True
+        client.join(20)
+    assert replies[0].status_code == 503
+    assert replies[0].json()["error"]["code"] == "unavailable"
+    assert "retry-after" in replies[0].headers
+
+
+def test_an_alias_for_a_speaker_there_is_not_is_refused_before_serving(fake):
+    with listen("127.0.0.1", 0) as bound, pytest.raises(engine.InvalidRequest, match="nobody"):
+        serve(fake, Settings(voice_aliases={"alloy": "nobody"}), bound)
+
+
 def test_a_dead_worker_ends_the_process_with_a_failure(fake):
     with Live(fake, Settings(drain_timeout_s=1)) as live:
         fake.alive = False
@@ -77,3 +103,28 @@ def test_a_taken_port_is_an_error_before_anything_is_loaded():
 def test_addresses_are_urls():
     with listen("127.0.0.1", 0) as bound:
         assert address(bound) == f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def test_the_start_up_report_says_what_is_served_and_on_what(fake, caplog):
+    with caplog.at_level(logging.INFO, "server.serving"):
+        report(fake)
+    server, model = caplog.records
+    assert server.getMessage().startswith("framecast ")
+    facts = server.fields
+    assert (facts["device"], facts["dtype"], facts["slots"]) == ("cpu", "f32", 8)
+    assert (facts["kv_positions"], facts["memory_bytes"]) == (2560, 1 << 20)
+    assert facts["threads"] >= 1 and facts["device_name"]
+    assert model.getMessage() == "model fake-voice"
+    assert model.fields == {
+        "task": "custom_voice", "size": "1b7", "speakers": 4, "languages": 3,
+    }  # fmt: skip
+
+
+def test_a_processor_is_called_what_its_maker_calls_it(tmp_path):
+    table = tmp_path / "cpuinfo"
+    table.write_text("processor\t: 0\nmodel name\t: Fast CPU @ 3 GHz\nmodel name\t: other\n")
+    assert cpu_name(table) == "Fast CPU @ 3 GHz"
+
+
+def test_without_a_table_of_processors_there_is_a_name_too(tmp_path):
+    assert cpu_name(tmp_path / "none") and device_name("cpu") and device_name("mps")

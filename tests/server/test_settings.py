@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,24 @@ def test_every_setting_is_documented_and_in_the_table():
 def test_settings_cannot_be_changed_afterwards():
     with pytest.raises(ValidationError):
         Settings().port = 1
+
+
+def test_traces_are_off_unless_a_collector_is_named():
+    assert Settings().otlp_endpoint == ""
+    assert Settings(otlp_endpoint="http://localhost:4318").otlp_endpoint == "http://localhost:4318"
+
+
+@pytest.mark.parametrize("missing", ["opentelemetry.exporter.otlp.proto.http", "opentelemetry"])
+def test_traces_without_their_extra_are_refused_before_anything_is_loaded(monkeypatch, missing):
+    for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ValidationError) as caught:
+        Settings(otlp_endpoint="http://localhost:4318")
+    assert "pip install 'framecast[otel]'" in explain(caught.value)
+    assert "`--otlp-endpoint`" in explain(caught.value)
+
+
+def test_a_collector_is_an_address():
+    with pytest.raises(ValidationError, match="http://"):
+        Settings(otlp_endpoint="localhost:4318")

@@ -1,12 +1,15 @@
 import io
+import json
+import socket
 import wave
 
 import av
 import pytest
 
 import engine
-from tests.fakes import Script, model_info, pcm16
-from tests.server.conftest import SPEECH
+from server.schemas.speech import SpeechBody
+from tests.fakes import FakeEngine, Script, model_info, pcm16
+from tests.server.conftest import SPEECH, Live
 
 pytestmark = pytest.mark.anyio
 HELLO = {"model": "tts-1", "input": "Hello there.", "voice": "alloy"}
@@ -217,3 +220,26 @@ async def test_an_empty_bearer_and_other_keys_are_no_hindrance(connect):
     async with connect() as client:
         for headers in ({"authorization": "Bearer "}, {"api-key": "x"}):
             assert (await client.post(SPEECH, json=HELLO, headers=headers)).status_code == 200
+
+
+async def test_the_schema_can_be_read_and_describes_every_field(connect):
+    async with connect() as client:
+        reply = await client.get("/openapi.json")
+    assert reply.status_code == 200
+    operation = reply.json()["paths"]["/v1/audio/speech"]["post"]
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    assert set(schema["properties"]) == set(SpeechBody.model_fields)
+
+
+def test_http_1_0_gets_a_whole_reply_with_its_length(live: Live, fake: FakeEngine) -> None:
+    body = json.dumps({"input": "Hello.", "response_format": "pcm"}).encode()
+    head = f"POST {SPEECH} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: "
+    with socket.create_connection(live.socket.getsockname()[:2], timeout=20) as client:
+        client.sendall(head.encode() + str(len(body)).encode() + b"\r\n\r\n" + body)
+        reply = b""
+        while piece := client.recv(65536):
+            reply += piece
+    headers, _, sound = reply.partition(b"\r\n\r\n")
+    assert f"content-length: {len(pcm16(5))}".encode() in headers.lower()
+    assert b"chunked" not in headers.lower()
+    assert sound == pcm16(5)

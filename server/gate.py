@@ -1,0 +1,117 @@
+"""Pure ASGI middleware that asks for an API key and holds it to its limits."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.dependencies import RequestRecord
+from server.errors import InvalidApiKey, RateLimited, answer_for, error_response
+from server.keys import ANYONE, ApiKey, KeyRing, given_keys
+from server.limits import Account
+from server.settings import Settings
+
+Kind = Literal["open", "metrics", "lists", "work"]
+
+PROBES = ("/health", "/ready")
+# With and without `/v1`.
+LISTS = (
+    "/", "/models", "/audio/models", "/audio/voices", "/test", "/docs", "/redoc", "/openapi.json",
+)  # fmt: skip
+
+
+class KeyGate:
+    """Lets in whoever has a key and is within its limits; without any keys, everyone.
+
+    What is not known to be open is work, so that a new route is closed by default. Limits hold
+    for work only.
+
+    Args:
+        keys: with their limits; names are unique.
+        protected: kinds of requests besides work that need a key.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Sequence[ApiKey],
+        protected: Sequence[Kind] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.app = app
+        self._ring = KeyRing(keys)
+        self._protected = {"work", *protected}
+        self._accounts = {key.name: Account(key, clock) for key in keys}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        record: RequestRecord = scope["state"]["record"]
+        try:
+            with self._admitted(scope, record) as headers:
+                await self.app(scope, receive, _with_headers(send, headers))
+        except (InvalidApiKey, RateLimited) as error:
+            record.reason = answer_for(error).code
+            record.detail = str(error)
+            await error_response(error)(scope, receive, send)
+
+    @contextlib.contextmanager
+    def _admitted(self, scope: Scope, record: RequestRecord) -> Iterator[Mapping[str, str]]:
+        kind = _kind(scope["method"], scope["path"])
+        caller = self._caller(Headers(scope=scope), kind)
+        scope["state"]["caller"] = caller
+        record.key = caller.name or None
+        if caller is ANYONE or kind != "work":
+            yield {}
+            return
+        with self._accounts[caller.name].visit(record) as headers:
+            yield headers
+
+    def _caller(self, headers: Headers, kind: Kind) -> ApiKey:
+        caller = self._ring.find(headers)
+        if caller is not None:
+            return caller
+        if not self._ring.keys or kind not in self._protected:
+            return ANYONE
+        if given_keys(headers):
+            raise InvalidApiKey("the API key is not one of this server's")
+        raise InvalidApiKey("this server needs an API key: send `Authorization: Bearer KEY`")
+
+
+def protected_kinds(settings: Settings) -> tuple[Kind, ...]:
+    """What besides work needs a key, as the settings say."""
+    wanted: dict[Kind, bool] = {
+        "lists": settings.protect_lists,
+        "metrics": settings.protect_metrics,
+    }
+    return tuple(kind for kind, protect in wanted.items() if protect)
+
+
+def _kind(method: str, path: str) -> Kind:
+    # A browser asks what it may send before it sends its key.
+    if path in PROBES or method == "OPTIONS":
+        return "open"
+    if path == "/metrics":
+        return "metrics"
+    path = path.removeprefix("/v1") or "/"
+    listed = path in LISTS or path.startswith("/models/")
+    return "lists" if listed and method in ("GET", "HEAD") else "work"
+
+
+def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(headers)
+        await send(message)
+
+    return send_with_headers
+
+
+__all__ = ["KeyGate", "protected_kinds"]

@@ -1,0 +1,55 @@
+"""uvicorn's h11 protocol with a limit on the time a request's headers may take.
+
+h11 bounds their size (16 KiB by default). Without a limit on time as well, connections that never
+finish a request are kept for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_TIMEOUT_S = 20.0
+
+
+class Protocol(H11Protocol):
+    """Closes a connection that has not sent a whole request head in time."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._rest()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        super().handle_websocket_upgrade(event)
+        self._rest()
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._rest()
+        elif self._deadline is None and not self.transport.is_closing():
+            self._deadline = self.loop.call_later(HEADER_TIMEOUT_S, self._give_up)
+
+    def _rest(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+
+__all__ = ["HEADER_TIMEOUT_S", "Protocol"]
