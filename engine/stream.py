@@ -69,7 +69,33 @@ def to_pcm16(pcm: npt.NDArray[np.float32]) -> bytes:
     return samples.tobytes()
 
 
-class Stream:
+class Readable:
+    """Items one after the other, up to a `Finished` or an error: for sync and async readers."""
+
+    def get(self) -> Item:
+        """The next item, blocking the thread; raises the error at a failed end."""
+        raise NotImplementedError
+
+    async def read(self) -> Item:
+        """Like `get`, waiting on the event loop."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Item]:
+        while True:
+            item = self.get()
+            yield item
+            if isinstance(item, Finished):
+                return
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        while True:
+            item = await self.read()
+            yield item
+            if isinstance(item, Finished):
+                return
+
+
+class Stream(Readable):
     """One utterance on its way to one reader.
 
     Iterate it (`for` or `async for`): `Audio` items, then one `Finished`, or an `EngineError`
@@ -165,20 +191,6 @@ class Stream:
             self._bytes = 0
         self._on_cancel()
 
-    def __iter__(self) -> Iterator[Item]:
-        while True:
-            item = self.get()
-            yield item
-            if isinstance(item, Finished):
-                return
-
-    async def __aiter__(self) -> AsyncIterator[Item]:
-        while True:
-            item = await self.read()
-            yield item
-            if isinstance(item, Finished):
-                return
-
     def get(self) -> Item:
         """Like `read`, blocking the thread."""
         with self._changed:
@@ -234,4 +246,4 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-__all__ = ["Audio", "Finished", "Item", "Stats", "Stream", "to_pcm16"]
+__all__ = ["Audio", "Finished", "Item", "Readable", "Stats", "Stream", "to_pcm16"]

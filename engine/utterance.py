@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.errors import EngineError
 from engine.request import FinishReason, SpeechRequest, derive_seed
-from engine.stream import Audio, Finished, Item, Stats, Stream
+from engine.stream import Audio, Finished, Item, Readable, Stats, Stream
 
 # Far from the part numbers, which seeds are derived with too.
 _REDRAW = 1 << 20
@@ -30,7 +30,7 @@ class Part:
     pause_frames: int = 0
 
 
-class Utterance:
+class Utterance(Readable):
     """Reads like a `Stream`: `Audio` items with running frame numbers, then one `Finished`.
 
     A later part is submitted as soon as the one before has been generated, while its last sound
@@ -102,20 +102,6 @@ class Utterance:
         while not self._ready:
             self._take(self._stream.get())
         return self._ready.popleft()
-
-    async def __aiter__(self) -> AsyncIterator[Item]:
-        while True:
-            item = await self.read()
-            yield item
-            if isinstance(item, Finished):
-                return
-
-    def __iter__(self) -> Iterator[Item]:
-        while True:
-            item = self.get()
-            yield item
-            if isinstance(item, Finished):
-                return
 
     def _take(self, item: Item) -> None:
         if isinstance(item, Audio):
