@@ -5,19 +5,18 @@ Keys and types are those of qwentts.cpp's `convert.py`; so is the order.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import get_args
 
 from gguf.gguf_writer import GGUFWriter
 
-from engine.errors import ModelFileError
+from engine.convert.source import Config, read_config, read_text, shortened
 from engine.gguf.spec import CODEC_ARCHITECTURE, TALKER_ARCHITECTURE, TOKENIZER_TYPE
 from engine.request import Task
 
-_HIGHEST_ID = 1 << 24
+_HIGHEST_ID = 1 << 20
 _PUBLISHED_EOS = 151643  # <|endoftext|>, for a vocabulary that has it under no name
 _NORMAL, _USER_DEFINED, _UNUSED = 1, 4, 5  # GGUF token types
 
@@ -106,112 +105,6 @@ _CODEC_ENCODER = (
 )
 
 
-class Config:
-    """One JSON object of a checkpoint with checked access; `where` names it in messages."""
-
-    def __init__(self, path: Path, content: Any, where: str = "") -> None:
-        self.path = path
-        self.where = where
-        if not isinstance(content, dict):
-            self.fail(f"{f'`{where}`' if where else 'the file'} must be a JSON object")
-        self.content: Mapping[str, Any] = content
-
-    def fail(self, problem: str) -> NoReturn:
-        raise ModelFileError(f"`{self.path}`: {problem}")
-
-    def get(self, key: str) -> Any:
-        if key not in self.content:
-            self.fail(f"`{self._full(key)}` is missing")
-        return self.content[key]
-
-    def section(self, key: str) -> Config:
-        return Config(self.path, self.get(key), self._full(key))
-
-    def optional(self, key: str) -> Config:
-        return Config(self.path, self.content.get(key) or {}, self._full(key))
-
-    def u32(self, key: str) -> int:
-        value = self.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
-            self._wrong(key, "an integer from 0 to 4294967295")
-        return value
-
-    def f32(self, key: str) -> float:
-        value = self.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self._wrong(key, "a number")
-        return float(value)
-
-    def flag(self, key: str) -> bool:
-        value = self.get(key)
-        if not isinstance(value, bool):
-            self._wrong(key, "true or false")
-        return value
-
-    def text(self, key: str) -> str:
-        value = self.get(key)
-        if not isinstance(value, str) or not value:
-            self._wrong(key, "a string")
-        return value
-
-    def one_of(self, key: str, valid: tuple[str, ...]) -> str:
-        value = self.text(key)
-        if value not in valid:
-            self._wrong(key, "one of " + ", ".join(f"`{name}`" for name in valid))
-        return value
-
-    def i32s(self, key: str) -> list[int]:
-        values = self.get(key)
-        if not isinstance(values, list) or not all(_is_i32(value) for value in values):
-            self._wrong(key, "an array of integers")
-        return values
-
-    def ids(self) -> dict[str, int]:
-        """The whole object as names to token ids."""
-        for name, id_ in self.content.items():
-            if not _is_i32(id_) or not 0 <= id_ < _HIGHEST_ID:
-                self._wrong(name, f"a token id below {_HIGHEST_ID}")
-        return dict(self.content)
-
-    def _full(self, key: str) -> str:
-        return f"{self.where}.{key}" if self.where else key
-
-    def _wrong(self, key: str, expected: str) -> NoReturn:
-        self.fail(f"`{self._full(key)}` is {self.content[key]!r:.60}; it must be {expected}")
-
-
-def _is_i32(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31
-
-
-def read_config(path: Path) -> Config:
-    """Read a JSON file.
-
-    Raises:
-        ModelFileError: missing, unreadable, not JSON, or not an object.
-    """
-    try:
-        return Config(path, json.loads(read_text(path)))
-    except ValueError as error:
-        raise ModelFileError(f"`{path}` is not valid JSON: {error}") from None
-
-
-def read_text(path: Path) -> str:
-    """Read a UTF-8 file.
-
-    Raises:
-        ModelFileError: missing, unreadable, or not UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ModelFileError(f"`{path}` is missing from the checkpoint") from None
-    except UnicodeDecodeError:
-        raise ModelFileError(f"`{path}` is not UTF-8 text") from None
-    except OSError as error:
-        raise ModelFileError(f"`{path}` cannot be read: {error.strerror}") from None
-
-
 def talker_writer(checkpoint: Path) -> GGUFWriter:
     """A writer that holds all metadata of a talker file and no tensor yet.
 
@@ -228,7 +121,8 @@ def talker_writer(checkpoint: Path) -> GGUFWriter:
     _add_codec_tokens(writer, config.section("talker_config"))
     _add(writer, "text", config, _TEXT_TOKENS)
     _add_generation(writer, checkpoint / "generation_config.json")
-    _add_vocabulary(writer, checkpoint)
+    text_vocab = config.section("talker_config").u32("text_vocab_size")
+    _add_vocabulary(writer, checkpoint, min(text_vocab, _HIGHEST_ID))
     return writer
 
 
@@ -312,13 +206,14 @@ def _add_stack(writer: GGUFWriter, part: str, config: Config, keys: Mapping[str,
 
 def _add_codec_tokens(writer: GGUFWriter, talker: Config) -> None:
     _add(writer, "codec", talker, _CODEC_TOKENS)
-    languages = talker.optional("codec_language_id").ids()
+    vocab = talker.u32("vocab_size")
+    languages = talker.optional("codec_language_id").ids(vocab)
     writer.add_array("qwen3-tts.codec.language_names", list(languages))
     writer.add_array("qwen3-tts.codec.language_ids", list(languages.values()))
-    speakers = talker.optional("spk_id").ids()
-    dialects = talker.optional("spk_is_dialect").content
+    speakers = talker.optional("spk_id").ids(vocab)
+    dialects = talker.optional("spk_is_dialect")
     # A speaker's entry is the name of a dialect, or false.
-    named = [value if isinstance(value := dialects.get(name), str) else "" for name in speakers]
+    named = [dialects.text(name) if dialects.content.get(name) else "" for name in speakers]
     writer.add_array("qwen3-tts.codec.speaker_names", list(speakers))
     writer.add_array("qwen3-tts.codec.speaker_ids", list(speakers.values()))
     writer.add_array("qwen3-tts.codec.speaker_dialects", named)
@@ -334,8 +229,8 @@ def _add_generation(writer: GGUFWriter, path: Path) -> None:
             add[kind](f"generation.{key}", getattr(config, kind)(source))
 
 
-def _add_vocabulary(writer: GGUFWriter, checkpoint: Path) -> None:
-    tokens, types = _tokens(checkpoint)
+def _add_vocabulary(writer: GGUFWriter, checkpoint: Path, limit: int) -> None:
+    tokens, types = _tokens(checkpoint, limit)
     writer.add_string("tokenizer.ggml.model", "gpt2")
     writer.add_array("tokenizer.ggml.tokens", tokens)
     writer.add_array("tokenizer.ggml.token_type", types)
@@ -344,9 +239,9 @@ def _add_vocabulary(writer: GGUFWriter, checkpoint: Path) -> None:
     writer.add_uint32("tokenizer.ggml.eos_token_id", eos)
 
 
-def _tokens(checkpoint: Path) -> tuple[list[str], list[int]]:
-    vocabulary = read_config(checkpoint / "vocab.json").ids()
-    added = _added_tokens(checkpoint / "tokenizer_config.json")
+def _tokens(checkpoint: Path, limit: int) -> tuple[list[str], list[int]]:
+    vocabulary = read_config(checkpoint / "vocab.json").ids(limit)
+    added = _added_tokens(checkpoint / "tokenizer_config.json", limit)
     size = max([*vocabulary.values(), *added], default=-1) + 1
     tokens = [f"<|unused-{id_}|>" for id_ in range(size)]
     types = [_UNUSED] * size
@@ -357,12 +252,15 @@ def _tokens(checkpoint: Path) -> tuple[list[str], list[int]]:
     return tokens, types
 
 
-def _added_tokens(path: Path) -> dict[int, str]:
+def _added_tokens(path: Path, limit: int) -> dict[int, str]:
     config = read_config(path).optional("added_tokens_decoder")
     tokens: dict[int, str] = {}
     for key in config.content:
-        if not key.isdecimal() or int(key) >= _HIGHEST_ID:
-            config.fail(f"`added_tokens_decoder` has the key {key!r}; it must be a token id")
+        if not key.isdecimal() or len(key) > 9 or int(key) >= limit:
+            config.fail(
+                f"`added_tokens_decoder` has the key {shortened(key)}; it must be a token id below"
+                f" {limit}"
+            )
         tokens[int(key)] = config.section(key).text("content")
     return tokens
 
@@ -375,4 +273,4 @@ def _merges(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-__all__ = ["Config", "codec_writer", "kept_acoustic_codebooks", "read_config", "talker_writer"]
+__all__ = ["codec_writer", "kept_acoustic_codebooks", "talker_writer"]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from engine.convert.metadata import read_config
+from engine.convert.source import check_regular, read_config
 from engine.errors import ModelFileError
 
 _FLOATS = ("F32", "F16", "BF16")
@@ -103,11 +103,13 @@ class Weights:
             return self._opened[name]
         path = self.directory / name
         try:
+            check_regular(path)
             file = self._stack.enter_context(safe_open(path, framework="pt"))
         except FileNotFoundError:
             raise ModelFileError(f"`{path}` is missing from the checkpoint") from None
-        except (SafetensorError, OSError) as error:
-            raise ModelFileError(f"`{path}` is not a readable safetensors file: {error}") from None
+        except (SafetensorError, OSError, ValueError) as error:  # a name no file can have, too
+            shown = ascii(str(path))[1:-1] if isinstance(error, ValueError) else path
+            raise ModelFileError(f"`{shown}` is not a readable safetensors file: {error}") from None
         self._opened[name] = (file, frozenset(file.keys()))
         return self._opened[name]
 

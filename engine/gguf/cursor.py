@@ -16,12 +16,14 @@ def map_file(path: Path) -> mmap.mmap:
     """Map a file for reading after a look at its first bytes.
 
     Raises:
-        ModelFileError: no such file, a directory, empty, unreadable, or not GGUF (the message
-            says what it seems to be instead).
+        ModelFileError: no such file, a directory, a pipe or device, empty, unreadable, or not
+            GGUF (the message says what it seems to be instead).
     """
     try:
         if path.is_dir():
             raise ModelFileError(f"`{path}` is a directory, not a GGUF file")
+        if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
+            raise ModelFileError(f"`{path}` is not a regular file but a pipe, socket or device")
         with path.open("rb") as file:
             _check_identity(path, file.read(512))
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

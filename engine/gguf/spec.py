@@ -31,6 +31,8 @@ RESERVED_IDS = 1024  # the top of the talker's codec vocabulary: languages, spea
 
 _DEEPEST = 1024
 _LONGEST = 1 << 24
+_WIDEST_WINDOW = 1024  # every lane holds the keys and values of a whole window
+_LONGEST_FRAME = 1 << 16  # samples
 _TASKS: dict[str, Task] = {task: task for task in get_args(Task)}
 
 
@@ -91,7 +93,7 @@ def read_codec_spec(file: TensorFile) -> CodecSpec:
     keys = Keys(file, CODEC_ARCHITECTURE)
     quantizers = keys.integer("decoder.num_quantizers", 2, 64)
     codebook_size = keys.integer("decoder.codebook_size", 1, WIDEST)
-    window = keys.integer("decoder.sliding_window", 1, WIDEST)
+    window = keys.integer("decoder.sliding_window", 1, _WIDEST_WINDOW)
     rates = keys.integers("decoder.upsample_rates", 1, 256)
     ratios = keys.integers("decoder.upsampling_ratios", 1, 256)
     return CodecSpec(
@@ -183,6 +185,12 @@ def _speakers(keys: Keys, vocab: int) -> tuple[Speaker, ...]:
     dialects = keys.names("codec.speaker_dialects") or ("",) * len(names)
     if len(dialects) != len(names):
         keys.wrong("codec.speaker_dialects", f"an array of {len(names)} strings, one per speaker")
+    unknown = set(dialects) - {"", *keys.names("codec.language_names")}
+    if unknown:
+        keys.fail(
+            f"`{keys.full('codec.speaker_dialects')}` has {min(unknown)!r:.60}; each must be one of"
+            f" `{keys.full('codec.language_names')}` or empty"
+        )
     return tuple(
         Speaker(name, id_, dialect or None)
         for name, id_, dialect in zip(names, ids, dialects, strict=True)
@@ -210,7 +218,7 @@ def _generation(keys: Keys) -> GenerationDefaults:
 
 
 def _samples_per_frame(keys: Keys, factors: tuple[int, ...]) -> int:
-    samples = keys.integer("decode_upsample_rate", 1, WIDEST)
+    samples = keys.integer("decode_upsample_rate", 1, _LONGEST_FRAME)
     if samples != math.prod(factors):
         keys.wrong(
             "decode_upsample_rate",

@@ -214,11 +214,12 @@ def _unspaced_letters(text: str) -> Iterator[int]:
 def _graphemes(text: str) -> Iterator[int]:
     """Places outside what is drawn as one character; an approximation of Unicode's rules."""
     joined = {char for char in set(text) if _joins(char)}
+    regional = {char for char in set(text) if "\U0001f1e6" <= char <= "\U0001f1ff"}
     flag_open = False
     for at in range(1, len(text)):
         before, after = text[at - 1], text[at]
-        flag_open = not flag_open and _regional(before)
-        if not (after in joined or before == _JOINER or (flag_open and _regional(after))):
+        flag_open = not flag_open and before in regional
+        if not (after in joined or before == _JOINER or (flag_open and after in regional)):
             yield at
 
 
@@ -232,10 +233,6 @@ def _joins(char: str) -> bool:
         or "\u1160" <= char <= "\u11ff"  # vowels and finals of spelled-out Hangul
         or "\udc00" <= char <= "\udfff"
     )
-
-
-def _regional(char: str) -> bool:
-    return "\U0001f1e6" <= char <= "\U0001f1ff"
 
 
 def _characters(text: str) -> Iterable[int]:

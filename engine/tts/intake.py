@@ -24,6 +24,7 @@ from engine.utterance import Part
 
 FRAMES_PER_TOKEN = 12  # the automatic ceiling: nobody speaks slower than this
 LEAST_FRAMES = 192
+LEAST_ROOM = 16  # text tokens of the shortest part that still sounds like speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ class Intake:
     def parts(self, request: SpeechRequest) -> list[Part]:
         """The request as one or more that fit a job each, with seeds derived from its own.
 
-        A text that fits stays whole. Raises `InvalidRequest` like `entry`.
+        A text that fits stays whole. Raises `InvalidRequest` like `entry`, and when the
+        instructions or the reference leave no room for parts of a sensible length.
         """
         if self._config.terminal_mark and speakable(request.text):
             request = replace(request, text=terminate(request.text))
@@ -190,8 +192,24 @@ class Intake:
         # Text tokens whose automatic ceiling both the frame limit and the slot's rows can hold.
         fixed = plan.positions - (len(plan.text) if plan.whole_text else 0)
         rows = self._config.kv_positions - fixed
-        per_token = FRAMES_PER_TOKEN + plan.whole_text
-        return max(1, min(self._most_frames() // FRAMES_PER_TOKEN, rows // per_token))
+        room = max(0, rows) // (FRAMES_PER_TOKEN + plan.whole_text)
+        self._check_room(plan, room)
+        return max(1, min(self._most_frames() // FRAMES_PER_TOKEN, room))
+
+    def _check_room(self, plan: PromptPlan, room: int) -> None:
+        needed = min(LEAST_ROOM, len(plan.text))
+        instructions, reference = len(plan.instructions), _reference_positions(plan)
+        if room >= needed or not instructions + reference:
+            return
+        taken, what, field = max(
+            (instructions, "`instructions` take", "instructions"),
+            (reference, "`reference_text` and its codes take", "reference_text"),
+        )
+        raise InvalidRequest(
+            f"{what} {taken} of the {self._config.kv_positions} positions a slot holds and leave"
+            f" room for {room} tokens of `text`; at least {needed} are needed",
+            field,
+        )
 
 
 _BREAK = re.compile(r"\r\n|[\r\n\v\f\x85\u2028\u2029]")
@@ -199,6 +217,12 @@ _BREAK = re.compile(r"\r\n|[\r\n\v\f\x85\u2028\u2029]")
 
 def _reseeded(request: SpeechRequest, seed: int) -> SpeechRequest:
     return replace(request, sampling=replace(request.sampling, seed=seed))
+
+
+def _reference_positions(plan: PromptPlan) -> int:
+    if plan.reference_codes is None:
+        return 0
+    return len(plan.reference_codes) + (len(plan.reference_text) if plan.whole_text else 0)
 
 
 def _row(request: SpeechRequest, delivery: Delivery) -> int | None:

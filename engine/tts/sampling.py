@@ -22,6 +22,7 @@ from engine.errors import InvalidRequest
 from engine.request import SEED_LIMIT, Sampling, draw_seed
 
 NEG_INF = float("-inf")
+COLDEST = 1e-5  # below it the best candidate alone is left, and scores / temperature may overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ def validate(sampling: Sampling) -> None:
 def resolve(sampling: Sampling, file: GenerationDefaults) -> LaneSampling:
     """Fill in what the request leaves open: the file's value, then the published default.
 
+    A temperature below `COLDEST` counts as 0, which is greedy.
+
     Raises:
         InvalidRequest: a field is out of range.
     """
@@ -86,12 +89,12 @@ def resolve(sampling: Sampling, file: GenerationDefaults) -> LaneSampling:
                 return float(value)
         raise AssertionError(name)
 
-    temperature = pick("temperature")
+    temperature = _thawed(pick("temperature"))
     if sampling.temperature is None and not file.do_sample:
         temperature = 0.0
-    sub_temperature = pick("subtalker_temperature")
+    sub_temperature = _thawed(pick("subtalker_temperature"))
     if sampling.subtalker_temperature is None and (
-        sampling.temperature == 0 or not file.subtalker_do_sample
+        (sampling.temperature is not None and temperature == 0) or not file.subtalker_do_sample
     ):
         sub_temperature = 0.0
     seed = sampling.seed if sampling.seed is not None and sampling.seed >= 0 else draw_seed()
@@ -107,6 +110,10 @@ def resolve(sampling: Sampling, file: GenerationDefaults) -> LaneSampling:
         no_repeat_ngram_size=sampling.no_repeat_ngram_size,
         min_new_tokens=sampling.min_new_tokens,
     )
+
+
+def _thawed(temperature: float) -> float:
+    return temperature if temperature >= COLDEST else 0.0
 
 
 def philox_uniforms(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 import tokenizers
@@ -83,9 +83,9 @@ class Tokenizer:
         """The place in `text` of the character each of its `count` ids starts at, in order."""
         segment = _ROLE + text
         encoding = self._bpe.encode(_well_formed(segment), add_special_tokens=False)
-        places = _places(segment)
-        begins = (max(0, places[begin] - len(_ROLE)) for begin, _ in encoding.offsets)
-        return list(islice(accumulate(begins, max), len(self._role), None))
+        places = [max(0, place - len(_ROLE)) for place in _places(segment)]
+        begins = [places[begin] for begin, _ in encoding.offsets[len(self._role) :]]
+        return list(accumulate(begins, max))
 
     def _turn(self, segment: str) -> list[int]:
         control = self._control

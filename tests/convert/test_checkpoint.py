@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 
 import numpy as np
@@ -308,6 +309,20 @@ def test_text_that_is_not_utf8_and_json_that_is_no_object_are_named(checkpoint, 
         ("config.json", {"talker_config": []}, "`talker_config` must be a JSON object"),
         ("config.json", {"tts_model_size": 17}, "`tts_model_size` is 17; it must be a string"),
         ("generation_config.json", {"temperature": "hot"}, "`temperature` is 'hot'"),
+        ("generation_config.json", {"temperature": 1e300}, "`temperature` is 1e+300; it must be"),
+        ("generation_config.json", {"top_p": float("nan")}, "`top_p` is nan; it must be a number"),
+        ("generation_config.json", {"top_p": 10**400}, "it must be a number that F32 can hold"),
+        ("vocab.json", {"\ud800": 7}, "the key '\\ud800' must not hold lone surrogates"),
+        ("vocab.json", {"a": 400}, "`a` is 400; it must be a token id below 306"),
+        ("vocab.json", {"a": [[[[[[[[1]]]]]]]]}, "it must be a token id below"),
+        ("config.json", {"tts_model_size": "\udfff"}, "`tts_model_size` is '\\udfff'; it must be"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"400": {}}}, "has the key '400'"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"9" * 5000: {}}}, "has the key '99"),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"299": {"content": "\ud800"}}},
+            "`added_tokens_decoder.299.content` is '\\ud800'",
+        ),
         ("generation_config.json", {"do_sample": 1}, "`do_sample` is 1; it must be true or"),
         ("vocab.json", {"a": "x"}, "`a` is 'x'; it must be a token id"),
         ("vocab.json", {"a": 1 << 40}, "it must be a token id below"),
@@ -321,6 +336,41 @@ def test_a_value_that_cannot_be_converted_is_named(checkpoint, tmp_path, name, c
     message = refusal(checkpoint, tmp_path)
     assert f"`{checkpoint / name}`" in message
     assert expected in message
+
+
+@pytest.mark.parametrize("name", ["config.json", "speech_tokenizer/config.json"])
+def test_json_that_is_nested_too_deeply_is_named(checkpoint, tmp_path, name):
+    (checkpoint / name).write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}", encoding="utf-8")
+    message = refusal(checkpoint, tmp_path)
+    assert f"`{checkpoint / name}`" in message
+    assert "nested too deeply" in message
+
+
+def test_a_vocabulary_never_grows_past_a_million_ids_whatever_the_config_says(checkpoint, tmp_path):
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    talker = config["talker_config"] | {"text_vocab_size": (1 << 32) - 1}
+    edit(checkpoint / "config.json", talker_config=talker)
+    edit(checkpoint / "vocab.json", a=(1 << 24) - 1)
+    assert "`a` is 16777215; it must be a token id below 1048576" in refusal(checkpoint, tmp_path)
+
+
+@pytest.mark.parametrize("section", ["spk_id", "codec_language_id"])
+def test_a_name_that_is_no_text_is_refused(checkpoint, tmp_path, section):
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    talker = config["talker_config"]
+    edit(checkpoint / "config.json", talker_config=talker | {section: {"\ud800": 70}})
+    assert f"the key 'talker_config.{section}.\\ud800'" in refusal(checkpoint, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "merges.txt", "model.safetensors", "speech_tokenizer/model.safetensors"]
+)
+def test_a_pipe_in_a_checkpoint_is_refused_without_waiting_for_its_writer(
+    checkpoint, tmp_path, name
+):
+    (checkpoint / name).unlink()
+    os.mkfifo(checkpoint / name)
+    assert f"`{checkpoint / name}` is not a regular file" in refusal(checkpoint, tmp_path)
 
 
 def test_a_nested_key_is_named_with_its_section(checkpoint, tmp_path):
@@ -388,6 +438,8 @@ def test_an_index_must_match_its_shards(tmp_path):
     first, *_ = content["weight_map"]
     for shard, expected in (
         ("../outside.safetensors", "which is not a file beside it"),
+        ("\ud800.safetensors", r"\ud800.safetensors` is not a readable safetensors file"),
+        ("x" * 5000, "File name too long"),
         ("none.safetensors", "none.safetensors` is missing from the checkpoint"),
         ("model-00002-of-00002.safetensors", f"has no tensor `{first}`"),
     ):

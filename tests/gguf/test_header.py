@@ -1,7 +1,9 @@
 """Headers: good ones are read, damaged and crafted ones refused at no cost."""
 
+import os
 import struct
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,6 +87,15 @@ def test_a_last_tensor_without_padding_is_complete(tmp_path):
     path = tmp_path / "m.gguf"
     path.write_bytes(padded(header(entry(dims=(3,)), n_tensors=1), b"\0" * 12))
     assert read_header(path).tensors["t"].nbytes == 12
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path):
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "pipe.gguf` is not a regular file" in refusal(tmp_path / "pipe.gguf")
+
+
+def test_a_device_is_refused():
+    assert "`/dev/zero` is not a regular file" in refusal(Path("/dev/zero"))
 
 
 def test_a_missing_file_a_directory_and_an_empty_file_are_told_apart(tmp_path):

@@ -186,6 +186,7 @@ TALKER_FAULTS = [
     ("qwen3-tts.codec.language_names", [1], "an array of strings"),
     ("qwen3-tts.codec.speaker_ids", [65, 66, 67, 1088], "ids below the vocabulary size 1088"),
     ("qwen3-tts.codec.speaker_dialects", ["", ""], "an array of 4 strings"),
+    ("qwen3-tts.codec.speaker_dialects", ["", "", "", "klingon"], "has 'klingon'; each must be"),
     ("generation.temperature", -0.5, "a number from 0 to 100"),
     ("generation.top_p", 1.5, "a number from 0 to 1"),
     ("generation.top_k", 2.5, "an integer from 0"),
@@ -210,12 +211,14 @@ CODEC_FAULTS = [
     ("decoder.num_semantic_quantizers", 4, "an integer from 1 to 3"),
     ("decoder.num_attention_heads", 3, "a multiple of 2"),
     ("decoder.sliding_window", 0, "an integer from 1"),
+    ("decoder.sliding_window", 1 << 20, "an integer from 1 to 1024"),
     ("decoder.upsample_rates", [4, 0], "integers from 1 to 256"),
     ("decoder.upsample_rates", [1] * 17, "an array of 1 to 16 integers"),
     ("decoder.upsample_rates", None, "is missing"),
     ("decoder.upsampling_ratios", 2, "an array of 1 to 16 integers"),
     ("decoder.decoder_dim", 34, "a multiple of 4"),
     ("decode_upsample_rate", 25, "24, the product of `decoder.upsample_rates`"),
+    ("decode_upsample_rate", 1 << 20, "an integer from 1 to 65536"),
     ("output_sample_rate", 0, "an integer from 1000"),
 ]
 

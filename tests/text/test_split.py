@@ -1,12 +1,29 @@
 import random
+import re
 
 import pytest
 
-from engine.text.split import speakable, split
+from engine.text.split import speakable
+from engine.text.split import split as split_tokens
 
 
 def words(text):
     return len(text.split())
+
+
+def octets(text):
+    return len(text.encode())
+
+
+STARTS = {
+    words: lambda text: [match.start() for match in re.finditer(r"\S+", text)],
+    len: lambda text: range(len(text)),
+    octets: lambda text: [at for at, char in enumerate(text) for _ in char.encode()],
+}
+
+
+def split(text, limit, count):
+    return split_tokens(text, limit, count, STARTS[count])
 
 
 def test_a_text_that_fits_comes_back_as_it_is():
@@ -106,7 +123,7 @@ def test_a_combining_sequence_that_cannot_fit_is_cut_all_the_same():
 
 def test_a_limit_below_one_character_is_refused():
     with pytest.raises(ValueError, match="max_tokens=3 is too small for '😀'"):
-        split("😀😀", 3, lambda text: len(text.encode()))
+        split("😀😀", 3, octets)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -124,7 +141,7 @@ def test_no_character_is_lost_and_no_part_is_empty_or_too_long(seed):
 @pytest.mark.parametrize(
     "text", ["." * 30_000 + "x", " " * 30_000 + "x", '."' * 15_000, "🇩🇪" * 9_000, "Dr. " * 8_000]
 )
-def test_long_runs_cost_little_work(text):
+def test_long_runs_are_counted_about_once(text):
     counted = 0
 
     def count(part):
@@ -132,8 +149,20 @@ def test_long_runs_cost_little_work(text):
         counted += len(part)
         return len(part)
 
-    split(text, 150, count)
-    assert counted < 60 * len(text)
+    split_tokens(text, 150, count, lambda text: range(len(text)))
+    assert counted <= len(text)
+
+
+@pytest.mark.parametrize("wrong", [2, 3, 10, 50])
+def test_a_part_with_more_tokens_than_the_whole_text_promised_is_cut_nearer(wrong):
+    text = " ".join(f"word{index}" for index in range(400))
+    parts = split_tokens(text, 30, len, lambda text: range(0, len(text), wrong))
+    assert " ".join(parts) == text
+    assert all(len(part) <= 30 for part in parts)
+
+
+def test_a_part_with_fewer_tokens_than_the_whole_text_promised_still_holds_a_character():
+    assert split_tokens("abc", 1, len, lambda text: [0, 0, 1, 1, 2, 2]) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("text", ["a", "é", "३", "字", "½", "*a*", "-1"])

@@ -80,6 +80,86 @@ def test_every_part_of_a_long_text_keeps_its_full_automatic_ceiling(custom_voice
         assert part.sampling.seed == derive_seed(5, index)
 
 
+HOSTILE = {
+    "flags": "x" + "🇺🇸" * 9_900,
+    "joiners": "x" + "\u200d" * 19_900,
+    "marks": "a" + "\u0301" * 19_900,
+    "composed": "e\u0301" * 10_000,
+    "han": "".join(chr(0x4E00 + i * 7919 % 20_000) for i in range(20_000)),
+    "thai": "สวัสดีครับ" * 2_000,
+    "one word": "a" * 20_000,
+    "the": "the" * 6_600,
+    "digits": "1" * 20_000,
+    "titles": "Dr. " * 5_000,
+    "quotes": 'a."' * 6_600,
+    "lines": "a" + "\n" * 19_900 + "b",
+    "spaces": "a" + " " * 19_900 + "b",
+    "English": "The quick brown fox jumps, and then it sleeps. " * 420,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_long_text_is_tokenised_twice_and_its_parts_about_once(bench, monkeypatch, text):
+    tokenizer = bench.intake._tokenizer
+    lengths = {"utterance": 0, "starts": 0, "count": 0}
+    limit = 2048 // 12
+
+    def watch(name):
+        method = getattr(tokenizer, name)
+
+        def watched(text):
+            lengths[name] += len(text)
+            return method(text)
+
+        monkeypatch.setattr(tokenizer, name, watched)
+
+    count = tokenizer.count
+    for name in lengths:
+        watch(name)
+    parts = bench.intake.parts(SpeechRequest(text))
+    assert lengths["utterance"] == lengths["starts"] <= len(text) + 1
+    assert lengths["count"] <= 4 * len(text)
+    assert all(count(part.request.text) <= limit for part in parts)
+
+
+def filling(bench, room):
+    """Instructions that leave room for `room` tokens of text in a slot, and no more."""
+    fixed = bench.entry(SpeechRequest("a", instructions="a")).plan
+    free = bench.config.kv_positions - fixed.positions + len(fixed.text) - 13 * room
+    return "a" + " ," * (free // 2)
+
+
+@pytest.mark.parametrize("room", [1, 8, 15])
+def test_instructions_that_leave_no_room_for_the_text_are_refused_with_the_room(bench, room):
+    request = SpeechRequest(LONG, instructions=filling(bench, room))
+    with pytest.raises(InvalidRequest, match=f"room for {room} tokens.*at least 16") as caught:
+        bench.intake.parts(request)
+    assert caught.value.field == "instructions"
+
+
+def test_instructions_may_leave_just_enough_room(bench):
+    long, short = SpeechRequest(LONG, instructions=filling(bench, 17)), filling(bench, 9)
+    assert all(
+        bench.entry(part.request).max_frames >= 12 * len(bench.entry(part.request).plan.text)
+        for part in bench.intake.parts(long)
+    )
+    assert len(bench.intake.parts(SpeechRequest("A b c.", instructions=short))) == 1
+
+
+@pytest.mark.parametrize("layout", [True, False], ids=["whole", "incremental"])
+def test_a_reference_that_leaves_no_room_for_the_text_is_refused_with_the_room(base, layout):
+    bench = Bench(base)
+    request = SpeechRequest(
+        LONG,
+        reference_codes=np.zeros((4, 200), np.int64),
+        reference_text="Words.",
+        non_streaming_mode=layout,
+    )
+    with pytest.raises(InvalidRequest, match=r"room for \d tokens of `text`") as caught:
+        bench.intake.parts(request)
+    assert caught.value.field == "reference_text"
+
+
 def test_parts_keep_every_other_field(bench):
     request = SpeechRequest(LONG, voice="ryan", instructions="Calm.", sampling=Sampling(top_k=7))
     for part in (each.request for each in bench.intake.parts(request)):

@@ -69,6 +69,28 @@ def test_a_lane_draws_the_same_whatever_its_neighbours_are():
     assert (among[1] == alone[0]).all()
 
 
+@pytest.mark.parametrize("tiny", [9e-6, 1e-7, 1e-38, 1e-45, 5e-324])
+def test_a_tiny_temperature_is_greedy_in_both_stages(tiny):
+    scores = torch.tensor([[1.0, 25.0, 30.0, 29.0]])
+    greedy, cold = lane(temperature=0.0), lane(temperature=tiny)
+    alone = resolve(Sampling(temperature=tiny, seed=0), NONE)
+    file = resolve(Sampling(seed=0), GenerationDefaults(temperature=tiny))
+    rest = lane(subtalker_temperature=tiny)
+    assert cold == greedy
+    assert (alone.temperature, alone.subtalker_temperature, file.temperature) == (0, 0, 0)
+    for u in (1e-9, 0.5, 1.0):
+        drawn = torch.tensor([u])
+        assert batch(cold).draw_first(scores, drawn).tolist() == [2]
+        assert batch(rest).draw_rest(scores, drawn).tolist() == [2]
+
+
+def test_the_coldest_temperature_that_is_not_greedy_stays_finite():
+    scores = torch.tensor([[-3000.0, 2000.0, 2999.0, 3000.0]])
+    cold = batch(lane(temperature=1e-5, subtalker_temperature=1e-5, top_p=0.5, top_k=3))
+    assert cold.draw_first(scores, torch.tensor([0.5])).tolist() == [3]
+    assert cold.draw_rest(scores, torch.tensor([0.5])).tolist() == [3]
+
+
 def test_codebook_0_is_the_first_whose_running_weight_reaches_the_draw():
     scores = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
     sampler = batch(lane())

@@ -109,6 +109,38 @@ def test_count_is_what_the_text_adds_to_an_empty_utterance(tokenizer, text):
     assert tokenizer.count(text) == added
 
 
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("He said", [0, 1, *range(2, 7)]),
+        ("a 好!", [0, 1, 2, 2, 2, 3]),
+        ("xe\u0301y", [0, 1, 1, 3]),
+        ("\U0001f600a", [0, 0, 0, 0, 1]),
+        ("\ud83d\ude00a", [0, 0, 0, 0, 2]),
+        ("a\ud83db", [0, 1, 1, 1, 2]),
+        ("", []),
+    ],
+)
+def test_each_id_starts_at_a_character(text, places):
+    tokenizer = build(merges=[])
+    assert tokenizer.starts(text) == places
+    assert len(places) == tokenizer.count(text)
+
+
+def test_an_id_of_several_characters_starts_at_the_first(tokenizer):
+    assert tokenizer.starts(" there x") == [0, 6, 7]
+
+
+def test_an_id_that_begins_before_the_text_starts_at_its_first_character():
+    data = metadata()
+    merged = build(
+        tokens=[*data["tokenizer.ggml.tokens"], "ĊĊ"],
+        token_type=[*data["tokenizer.ggml.token_type"], 1],
+        merges=[*data["tokenizer.ggml.merges"], "Ċ Ċ"],
+    )
+    assert merged.starts("\nHi") == [1, 2]
+
+
 def test_surrogates_are_joined_or_replaced(tokenizer):
     assert tokenizer.utterance("\ud83d\ude00") == tokenizer.utterance("😀")
     assert tokenizer.utterance("a\ud83d") == tokenizer.utterance("a\ufffd")
@@ -129,6 +161,7 @@ def test_a_file_without_token_types_has_only_normal_tokens():
         ({"tokens": None}, "tokens` is missing"),
         ({"tokens": [1, 2]}, "not a list of strings"),
         ({"token_type": [1]}, "1 entries for 1005 tokens"),
+        ({"token_type": 1}, "`tokenizer.ggml.token_type` is 1; it must be an array"),
         ({"merges": ["Ġ t", "zz q"]}, "'zz q'"),
         ({"merges": ["th"]}, "'th'"),
         ({"merges": "t h"}, "merges` is missing or"),
