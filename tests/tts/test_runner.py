@@ -228,6 +228,22 @@ def test_a_deadline_that_passes_while_running_ends_the_request(bench):
     assert bench.runner.books().balanced
 
 
+def test_nothing_is_heard_of_a_request_whose_time_passed_while_its_frame_was_made(bench):
+    entry = bench.admit(request(frames=40), deadline=bench.now + 1.0)
+    draw = bench.generator.draw
+
+    def slowly(slots):
+        bench.now += 2.0
+        return draw(slots)
+
+    bench.generator.draw = slowly
+    bench.step()
+    assert not entry.stream._items
+    with pytest.raises(DeadlineExceeded):
+        end(entry)
+    assert bench.runner.books().balanced
+
+
 def test_a_full_stream_pauses_its_slot_and_a_reader_resumes_it(custom_voice):
     bench = Bench(custom_voice, stream_bytes=4 * 1920 * 4)
     entry = bench.admit(request(frames=30))
