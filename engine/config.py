@@ -157,6 +157,49 @@ class GenerationDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeakerEncoderSpec:
+    """Widths of the speaker encoder, all from its tensors."""
+
+    mels: int
+    channels: int
+    kernel: int  # of the first convolution
+    blocks: int  # SE-Res2Net blocks
+    block_kernel: int
+    scale: int  # groups of channels in a Res2Net block
+    squeezed: int  # bottleneck of squeeze and excitation
+    attention: int  # bottleneck of the attentive pooling
+    width: int  # of the vector
+
+    @property
+    def reach(self) -> int:
+        """How many mel frames the most dilated convolution looks to either side."""
+        return (self.blocks + 1) * (self.block_kernel // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class CodecEncoderSpec:
+    """Widths of the codec encoder: convolutions, transformer and residual quantizers."""
+
+    sample_rate: int
+    samples_per_frame: int
+    filters: int
+    kernel: int
+    last_kernel: int
+    residual_kernel: int
+    residual_layers: int
+    dilation_growth: int
+    compress: int  # a residual block narrows its channels by this
+    strides: tuple[int, ...]  # in the order they are applied
+    downsample_stride: int  # after the transformer
+    downsample_kernel: int
+    transformer: DecoderSpec
+    semantic_quantizers: int
+    acoustic_quantizers: int
+    codebook_size: int
+    codebook_width: int
+
+
+@dataclass(frozen=True, slots=True)
 class TalkerSpec:
     """A talker file: text side, talker and code predictor."""
 
@@ -177,6 +220,7 @@ class TalkerSpec:
     speakers: tuple[Speaker, ...]
     generation: GenerationDefaults
     has_speaker_encoder: bool
+    speaker_encoder: SpeakerEncoderSpec | None = None
 
     @property
     def suppressed(self) -> range:
@@ -186,7 +230,7 @@ class TalkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class CodecSpec:
-    """A codec file: the decoder's widths (the encoder's come with voice cloning)."""
+    """A codec file: the decoder's widths, and the encoder's where there is one."""
 
     sample_rate: int
     samples_per_frame: int
@@ -201,6 +245,7 @@ class CodecSpec:
     window: int  # positions a query sees, its own included
     upsample_rates: tuple[int, ...]
     upsampling_ratios: tuple[int, ...]
+    encoder: CodecEncoderSpec | None = None
 
     @property
     def frame_rate(self) -> float:
@@ -232,6 +277,7 @@ class ModelFiles:
 
 
 __all__ = [
+    "CodecEncoderSpec",
     "CodecSpec",
     "CodecTokens",
     "DType",
@@ -242,6 +288,7 @@ __all__ = [
     "ModelFiles",
     "ModelSpec",
     "Speaker",
+    "SpeakerEncoderSpec",
     "TalkerSpec",
     "TextTokens",
 ]

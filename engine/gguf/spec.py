@@ -1,23 +1,27 @@
 """A model's frozen facts, read from the metadata of its two GGUF files and checked.
 
 Keys are those qwentts.cpp's `convert.py` writes. What it leaves out when empty (languages,
-speakers, `generation.*`) is optional here; two facts come from tensors because the metadata
-cannot be trusted for them: the speaker encoder's presence and the width of a codebook vector.
+speakers, `generation.*`) is optional here; some facts come from tensors because the metadata
+cannot be trusted for them: whether an encoder is there, the speaker encoder's widths and the width
+of a codebook vector.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any, get_args
 
 from engine.config import (
+    CodecEncoderSpec,
     CodecSpec,
     CodecTokens,
     DecoderSpec,
     GenerationDefaults,
     ModelSpec,
     Speaker,
+    SpeakerEncoderSpec,
     TalkerSpec,
     TextTokens,
 )
@@ -29,6 +33,8 @@ from engine.request import Task
 TOKENIZER_TYPE = "qwen3_tts_tokenizer_12hz"
 RESERVED_IDS = 1024  # the top of the talker's codec vocabulary: languages, speakers, control
 
+_ENCODER_DOWNSAMPLING = 2  # between transformer and codebooks; no key says so
+_FARTHEST_REACH = 8  # mel frames: a clip of 0.1 s has 9
 _DEEPEST = 1024
 _LONGEST = 1 << 24
 _WIDEST_WINDOW = 1024  # every lane holds the keys and values of a whole window
@@ -56,9 +62,11 @@ def read_talker_spec(file: TensorFile) -> TalkerSpec:
 
     Raises:
         ModelFileError: another architecture; a key that is missing, of the wrong type or out of
-            bounds (the message names it).
+            bounds (the message names it); a speaker encoder with a tensor missing or of a shape
+            that is not supported.
     """
     keys = Keys(file, TALKER_ARCHITECTURE)
+    hears = _has(file, "spk_enc.")
     vocab = keys.integer("talker.vocab_size", RESERVED_IDS + 1, WIDEST)
     text_vocab = keys.integer("talker.text_vocab_size", 1, _LONGEST)
     _check_tokenizer(keys, text_vocab)
@@ -79,12 +87,13 @@ def read_talker_spec(file: TensorFile) -> TalkerSpec:
         languages=_languages(keys, vocab),
         speakers=_speakers(keys, vocab),
         generation=_generation(keys),
-        has_speaker_encoder=any(name.startswith("spk_enc.") for name in file.shapes),
+        has_speaker_encoder=hears,
+        speaker_encoder=_speaker_encoder(file) if hears else None,
     )
 
 
 def read_codec_spec(file: TensorFile) -> CodecSpec:
-    """Read a codec file's spec (the decoder's side).
+    """Read a codec file's spec; `encoder` is None in a file without one.
 
     Raises:
         ModelFileError: another architecture; a key that is missing, of the wrong type or out of
@@ -103,13 +112,16 @@ def read_codec_spec(file: TensorFile) -> CodecSpec:
         semantic_quantizers=keys.integer("decoder.num_semantic_quantizers", 1, quantizers - 1),
         codebook_size=codebook_size,
         codebook_dim=keys.integer("decoder.codebook_dim", 1, WIDEST),
-        codebook_width=_codebook_width(file, codebook_size),
+        codebook_width=_codebook_width(
+            file, "tok_dec.vq_first.0.codebook", "decoder.codebook_size", codebook_size
+        ),
         latent_dim=keys.integer("decoder.latent_dim", 1, WIDEST),
         decoder_dim=keys.multiple("decoder.decoder_dim", 2 ** len(rates)),
-        transformer=_codec_transformer(keys, window),
+        transformer=_codec_transformer(keys, "decoder", "rms_norm_eps", window),
         window=window,
         upsample_rates=rates,
         upsampling_ratios=ratios,
+        encoder=_codec_encoder(keys, file) if _has(file, "tok_enc.") else None,
     )
 
 
@@ -146,19 +158,116 @@ def _lm(keys: Keys, part: str) -> DecoderSpec:
     )
 
 
-def _codec_transformer(keys: Keys, window: int) -> DecoderSpec:
-    kv_heads = keys.integer("decoder.num_key_value_heads", 1, WIDEST)
+def _codec_transformer(keys: Keys, part: str, norm_eps: str, context: int) -> DecoderSpec:
+    kv_heads = keys.integer(f"{part}.num_key_value_heads", 1, WIDEST)
     return DecoderSpec(
-        hidden=keys.integer("decoder.hidden_size", 1, WIDEST),
-        ffn=keys.integer("decoder.intermediate_size", 1, WIDEST),
-        layers=keys.integer("decoder.num_hidden_layers", 1, _DEEPEST),
-        heads=keys.multiple("decoder.num_attention_heads", kv_heads),
+        hidden=keys.integer(f"{part}.hidden_size", 1, WIDEST),
+        ffn=keys.integer(f"{part}.intermediate_size", 1, WIDEST),
+        layers=keys.integer(f"{part}.num_hidden_layers", 1, _DEEPEST),
+        heads=keys.multiple(f"{part}.num_attention_heads", kv_heads),
         kv_heads=kv_heads,
-        head_dim=keys.multiple("decoder.head_dim", 2),
-        rope_theta=keys.number("decoder.rope_theta", 1.0, 1e12),
-        norm_eps=keys.number("decoder.rms_norm_eps", 0.0, 1.0),
-        context=window,
+        head_dim=keys.multiple(f"{part}.head_dim", 2),
+        rope_theta=keys.number(f"{part}.rope_theta", 1.0, 1e12),
+        norm_eps=keys.number(f"{part}.{norm_eps}", 0.0, 1.0),
+        context=context,
     )
+
+
+def _codec_encoder(keys: Keys, file: TensorFile) -> CodecEncoderSpec:
+    ratios = keys.integers("encoder.upsampling_ratios", 1, 256)
+    semantic = keys.integer("encoder.num_semantic_quantizers", 1, 63)
+    codes = keys.integer("encoder_valid_num_quantizers", semantic + 1, 64)
+    codebook_size = keys.integer("encoder.codebook_size", 1, WIDEST)
+    return CodecEncoderSpec(
+        sample_rate=keys.integer("input_sample_rate", 1000, 384_000),
+        samples_per_frame=_encoder_samples_per_frame(keys, ratios),
+        filters=_filters(keys, len(ratios)),
+        kernel=keys.integer("encoder.kernel_size", 1, 256),
+        last_kernel=keys.integer("encoder.last_kernel_size", 1, 256),
+        residual_kernel=keys.integer("encoder.residual_kernel_size", 1, 256),
+        residual_layers=keys.integer("encoder.num_residual_layers", 1, 16),
+        dilation_growth=keys.integer("encoder.dilation_growth_rate", 1, 16),
+        compress=keys.integer("encoder.compress", 1, 64),
+        strides=ratios[::-1],
+        downsample_stride=_ENCODER_DOWNSAMPLING,
+        downsample_kernel=_downsample_kernel(file),
+        transformer=_codec_transformer(keys, "encoder", "norm_eps", _LONGEST),
+        semantic_quantizers=semantic,
+        acoustic_quantizers=codes - semantic,
+        codebook_size=codebook_size,
+        codebook_width=_codebook_width(
+            file, "tok_enc.vq_semantic.0.codebook", "encoder.codebook_size", codebook_size
+        ),
+    )
+
+
+def _filters(keys: Keys, doublings: int) -> int:
+    filters = keys.multiple("encoder.num_filters", keys.integer("encoder.compress", 1, 64))
+    if filters << doublings > WIDEST:
+        keys.wrong("encoder.num_filters", f"at most {WIDEST >> doublings}")
+    return filters
+
+
+def _downsample_kernel(file: TensorFile) -> int:
+    name = "tok_enc.downsample.weight"
+    kernel = _shape(file, name, 3)[2]
+    if kernel < _ENCODER_DOWNSAMPLING:
+        raise ModelFileError(
+            f"`{file.path}`: `{name}` has a kernel of {kernel}, less than its stride"
+        )
+    return kernel
+
+
+def _encoder_samples_per_frame(keys: Keys, ratios: tuple[int, ...]) -> int:
+    samples = keys.integer("encode_downsample_rate", 1, _LONGEST_FRAME)
+    made = _ENCODER_DOWNSAMPLING * math.prod(ratios)
+    if samples != made:
+        keys.wrong(
+            "encode_downsample_rate",
+            f"{made}, {_ENCODER_DOWNSAMPLING} times the product of `encoder.upsampling_ratios`",
+        )
+    return samples
+
+
+def _speaker_encoder(file: TensorFile) -> SpeakerEncoderSpec:
+    channels, mels, kernel = _shape(file, "spk_enc.conv0.weight", 3)
+    spec = SpeakerEncoderSpec(
+        mels=mels,
+        channels=channels,
+        kernel=kernel,
+        blocks=_count(file, "spk_enc.blk.{}.tdnn1.weight", first=1),
+        block_kernel=_shape(file, "spk_enc.blk.1.res2net.0.weight", 3)[2],
+        scale=_count(file, "spk_enc.blk.1.res2net.{}.weight", first=0) + 1,
+        squeezed=_shape(file, "spk_enc.blk.1.se.conv1.weight", 2)[0],
+        attention=_shape(file, "spk_enc.asp.tdnn.weight", 2)[0],
+        width=_shape(file, "spk_enc.fc.weight", 2)[0],
+    )
+    if channels % spec.scale or max(kernel // 2, spec.reach) > _FARTHEST_REACH:
+        raise ModelFileError(
+            f"`{file.path}`: a speaker encoder of {channels} channels in {spec.scale} groups,"
+            f" kernels {kernel} and {spec.block_kernel} and {spec.blocks} blocks is not supported"
+        )
+    return spec
+
+
+def _has(file: TensorFile, prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in file.shapes)
+
+
+def _count(file: TensorFile, name: str, first: int) -> int:
+    _shape(file, name.format(first), 2)
+    return next(n for n in itertools.count() if name.format(first + n) not in file.shapes)
+
+
+def _shape(file: TensorFile, name: str, least: int) -> tuple[int, ...]:
+    shape = file.shapes.get(name)
+    if shape is None:
+        raise ModelFileError(f"`{file.path}` has no tensor `{name}`")
+    if not least <= len(shape) <= 3:
+        raise ModelFileError(
+            f"`{file.path}`: `{name}` is {list(shape)}; a convolution has 3 dimensions"
+        )
+    return shape
 
 
 def _codec_tokens(keys: Keys, vocab: int) -> CodecTokens:
@@ -228,15 +337,13 @@ def _samples_per_frame(keys: Keys, factors: tuple[int, ...]) -> int:
     return samples
 
 
-def _codebook_width(file: TensorFile, codebook_size: int) -> int:
-    name = "tok_dec.vq_first.0.codebook"
+def _codebook_width(file: TensorFile, name: str, key: str, codebook_size: int) -> int:
     shape = file.shapes.get(name)
     if shape is None:
         raise ModelFileError(f"`{file.path}` has no tensor `{name}`")
     if len(shape) != 2 or shape[0] != codebook_size:
         raise ModelFileError(
-            f"`{file.path}`: `{name}` is {list(shape)}; `decoder.codebook_size` asks for"
-            f" [{codebook_size}, width]"
+            f"`{file.path}`: `{name}` is {list(shape)}; `{key}` asks for [{codebook_size}, width]"
         )
     return shape[1]
 
