@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -19,8 +20,8 @@ LISTENING = re.compile(r"listening on (http://\S+)")
 PATIENCE_S = 120
 
 
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "server.cli", *map(str, arguments)]
+def command(*arguments: object, module: str = "server.cli") -> list[str]:
+    return [sys.executable, "-m", module, *map(str, arguments)]
 
 
 def environment() -> dict[str, str]:
@@ -40,11 +41,14 @@ def run(*arguments: object, stdin: str | None = None) -> subprocess.CompletedPro
 
 
 class Served:
-    """`framecast serve` on a free port; `log` collects what it writes to stderr."""
+    """`framecast serve` on a free port; `log` collects what it writes to stderr.
 
-    def __init__(self, *arguments: object) -> None:
+    `module` may be another one with the same command line.
+    """
+
+    def __init__(self, *arguments: object, module: str = "server.cli") -> None:
         self.process = subprocess.Popen(
-            command("serve", "--port", 0, *arguments),
+            command("serve", "--port", 0, *arguments, module=module),
             stderr=subprocess.PIPE,
             env=environment(),
             text=True,
@@ -80,8 +84,10 @@ class Served:
     def _wait_until_ready(self) -> None:
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
-            if httpx.get(f"{self.url}/ready").status_code == 200:
-                return
+            # The address is logged a moment before connections are accepted.
+            with contextlib.suppress(httpx.ConnectError):
+                if httpx.get(f"{self.url}/ready").status_code == 200:
+                    return
             time.sleep(0.1)
         raise AssertionError(self.text)
 
