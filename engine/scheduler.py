@@ -105,6 +105,8 @@ class Scheduler(Generic[E]):
     # The worker thread.
 
     def push(self, entry: E) -> None:
+        """Let an entry wait its turn."""
+        self._level(entry.job)
         self._queue.append(entry)
 
     def waited(self, model: str, now: float) -> float | None:
@@ -135,6 +137,14 @@ class Scheduler(Generic[E]):
         """Remove and return everything that waits."""
         waiting, self._queue = self._queue, []
         return waiting
+
+    def _level(self, job: Job) -> None:
+        # Who comes back after a while starts level with those who wait: time spent away is not
+        # saved up, or a flood of long-owed jobs would go before a modest tenant's next one.
+        waiting = {entry.job.tenant for entry in self._queue}
+        if waiting and job.tenant not in waiting:
+            least = min(self._served[tenant] for tenant in waiting)
+            self._served[job.tenant] = max(self._served[job.tenant], least - job.cost_frames)
 
     def _full(self, job: Job) -> bool:
         if len(self._accepted) >= self._capacity:

@@ -94,17 +94,18 @@ class RequestRecord:
     detail: str | None = None
 
 
-def get_service(request: Request) -> Service:
+# Coroutines, because a plain function would cost every request a trip to a thread.
+async def get_service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
 
-def get_record(request: Request) -> RequestRecord:
+async def get_record(request: Request) -> RequestRecord:
     record: RequestRecord = request.state.record
     return record
 
 
-def get_caller(request: Request) -> ApiKey:
+async def get_caller(request: Request) -> ApiKey:
     caller: ApiKey = request.state.caller
     return caller
 

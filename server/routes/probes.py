@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from server.dependencies import ServiceDep
 from server.errors import UNAVAILABLE_RETRY_S
@@ -34,7 +34,7 @@ async def ready(service: ServiceDep) -> JSONResponse:
     return JSONResponse(body, 503, {"Retry-After": str(UNAVAILABLE_RETRY_S)})
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(service: ServiceDep) -> Response:
     """Prometheus text; the worker is not asked, so a busy one does not hold it up."""
     ready = not await service.not_ready_because()
