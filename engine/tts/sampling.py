@@ -188,7 +188,7 @@ class SamplerBatch:
         if not (stage.all_k and stage.kmax == 0):
             kept = _keep_top_k(kept, stage)
         if stage.nucleus:
-            kept = _keep_top_p(kept, stage)
+            kept = _keep_top_p(kept, stage, self.precise)
         weights = (kept - kept.amax(-1, keepdim=True)).to(self.precise).exp()
         sums = weights.cumsum(-1)
         wanted = u.to(self.precise)[:, None] * sums[:, -1:]
@@ -268,9 +268,9 @@ def _keep_top_k(scores: Tensor, stage: Stage) -> Tensor:
     return scores.masked_fill((scores < threshold) & ~unlimited[:, None], NEG_INF)
 
 
-def _keep_top_p(scores: Tensor, stage: Stage) -> Tensor:
+def _keep_top_p(scores: Tensor, stage: Stage, precise: torch.dtype) -> Tensor:
     ids = scores.argsort(dim=-1, descending=True, stable=True)
-    probabilities = scores.double().softmax(-1).gather(-1, ids)
+    probabilities = scores.to(precise).softmax(-1).gather(-1, ids)
     before = probabilities.cumsum(-1) - probabilities
     cut = (before >= stage.top_p[:, None]) & (stage.top_p < 1)[:, None]
     cut[:, 0] = False
