@@ -86,6 +86,11 @@ def split(text: str, max_tokens: int, count: Count, starts: Starts) -> list[str]
     return list(_pack(tokens, cuts, max_tokens, tokens.checked))
 
 
+def line_breaks(text: str) -> int:
+    """How many lines end in `text`; two or more in white space end a paragraph."""
+    return len(_BREAK.findall(text))
+
+
 def speakable(text: str) -> bool:
     """Whether `text` holds a letter or digit of any script."""
     return any(unicodedata.category(char)[0] in "LN" for char in text)
@@ -160,7 +165,7 @@ def _sentence_ends(text: str) -> Iterator[int]:
         if _ends_sentence(text, match):
             yield match.end()
     for match in _SPACE.finditer(text):
-        breaks = len(_BREAK.findall(match[0]))
+        breaks = line_breaks(match[0])
         wrapped_line = breaks == 1 and _at(text, match.end()).islower()
         if breaks and not wrapped_line:
             yield match.start()
@@ -261,4 +266,4 @@ _KINDS: tuple[Callable[[str], Iterable[int]], ...] = (
     _characters,
 )
 
-__all__ = ["speakable", "split"]
+__all__ = ["line_breaks", "speakable", "split"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from engine.errors import InvalidRequest
 from engine.request import Job, SpeechRequest, derive_seed
 from engine.stream import Stream
 from engine.text.normalize import terminate
-from engine.text.split import speakable, split
+from engine.text.split import line_breaks, speakable, split
 from engine.tts.prompt import REFERENCE_SUFFIX, ROLE, SUFFIX, PromptPlan, codec_tags
 from engine.tts.sampling import LaneSampling, resolve
 from engine.tts.slot import Entry
@@ -112,7 +111,7 @@ class Intake:
         parts, end = [], 0
         for index, text in enumerate(texts):
             start = request.text.index(text, end)
-            paragraph = index > 0 and len(_BREAK.findall(request.text[end:start])) > 1
+            paragraph = index > 0 and line_breaks(request.text[end:start]) > 1
             spoken = _reseeded(replace(request, text=text), derive_seed(sampling.seed, index))
             parts.append(Part(spoken, pause if paragraph else 0))
             end = start + len(text)
@@ -210,9 +209,6 @@ class Intake:
             f" room for {room} tokens of `text`; at least {needed} are needed",
             field,
         )
-
-
-_BREAK = re.compile(r"\r\n|[\r\n\v\f\x85\u2028\u2029]")
 
 
 def _reseeded(request: SpeechRequest, seed: int) -> SpeechRequest:
