@@ -160,7 +160,8 @@ def _behind_space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _sentence_ends(text: str) -> Iterator[int]:
+def sentence_ends(text: str) -> Iterator[int]:
+    """Where sentences end in `text`: behind their marks, or in front of a line break."""
     for match in _ENDING.finditer(text):
         if _ends_sentence(text, match):
             yield match.end()
@@ -195,7 +196,8 @@ def _abbreviated(text: str, at: int) -> bool:
     return bool(word in _ABBREVIATIONS or _INITIALS.fullmatch(word) or _NUMBER.fullmatch(word))
 
 
-def _clause_ends(text: str) -> Iterator[int]:
+def clause_ends(text: str) -> Iterator[int]:
+    """Where clauses end in `text`: behind their marks."""
     return (match.end() for match in _CLAUSE.finditer(text))
 
 
@@ -257,8 +259,8 @@ def _unspaced(char: str) -> bool:
 
 # Best first; the next kind is used where the one before has no place near enough.
 _KINDS: tuple[Callable[[str], Iterable[int]], ...] = (
-    _sentence_ends,
-    _clause_ends,
+    sentence_ends,
+    clause_ends,
     _free_spaces,
     _spaces,
     _unspaced_letters,
@@ -266,4 +268,4 @@ _KINDS: tuple[Callable[[str], Iterable[int]], ...] = (
     _characters,
 )
 
-__all__ = ["line_breaks", "speakable", "split"]
+__all__ = ["clause_ends", "line_breaks", "sentence_ends", "speakable", "split"]
