@@ -1,170 +1,101 @@
-"""The reply to one speech request: waits for sound, encodes it, sends it, lets go of it."""
+"""The reply to one speech request: waits for sound, sends it, ends it one way or the other."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine import (
-    Audio,
-    EngineError,
-    Finished,
-    GenerationFailed,
-    ModelInfo,
-    SlowReader,
-    Stream,
-    Utterance,
-)
-from server.audio.encoders import AudioFormat, open_encoder
-from server.audio.wav import wav_header
+from engine import EngineError, Finished, SlowReader
+from server import events
 from server.dependencies import RequestRecord
 from server.errors import BodyAborted, answer_for
 from server.metrics import Metrics
 from server.playout import Playout
+from server.speaking import F32, Speaking, Speech, when_gone
+from server.spoken import text_headers
 
 WRITE_BYTES = 64 * 1024
-
-
-class Reader:
-    """Reads a stream item by item and can tell whether the next one is there already."""
-
-    def __init__(self, stream: Stream | Utterance) -> None:
-        self._stream = stream
-        self._next: asyncio.Task[Audio | Finished] | None = None
-
-    async def read(self) -> Audio | Finished:
-        """The next item, waiting for it; raises the stream's error at a failed end."""
-        task, self._next = self._next, None
-        return await (task or self._stream.read())
-
-    async def poll(self) -> Audio | Finished | None:
-        """The next item if no waiting is needed, else None; loses nothing."""
-        if self._next is None:
-            self._next = asyncio.ensure_future(self._stream.read())
-            await asyncio.sleep(0)
-        return await self.read() if self._next.done() else None
-
-    async def close(self) -> None:
-        """End the stream and forget what was not read."""
-        self._stream.cancel()
-        task, self._next = self._next, None
-        if task is not None:
-            with contextlib.suppress(EngineError):
-                await task
-
-
-@dataclass(slots=True)
-class Speech:
-    """What to speak and how the listener wants it; `start` submits it to the engine."""
-
-    start: Callable[[], Stream | Utterance]
-    model: ModelInfo
-    format: AudioFormat
-    streams: bool
-    send_timeout_s: float
 
 
 class SpeechReply(Response):
     """An ASGI response that starts an utterance and owns it until the end.
 
     Nothing is sent before the first sound: until then every failure is raised as the engine's
-    error and becomes a JSON reply. Later ones raise `BodyAborted`, which cuts the body. A client
-    that leaves cancels the utterance at any point.
+    error and becomes a JSON reply. Later ones raise `BodyAborted`, which cuts the body, or are
+    the last event of a reply in events. A client that leaves cancels the utterance at any point.
     """
 
-    def __init__(self, speech: Speech, record: RequestRecord, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        speech: Speech,
+        record: RequestRecord,
+        metrics: Metrics,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self._speech = speech
         self._record = record
         self._metrics = metrics
+        self._more_headers = dict(headers or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Started here and not in the route, so that nothing can come between it and `finally`.
-        self._record.model = self._speech.model.name
-        self._record.submitted = time.monotonic()
-        self._stream = await self._start()
-        self._sample_rate = self._stream.sample_rate
-        self._record.seed = self._stream.seed
-        self._reader = Reader(self._stream)
-        gone = asyncio.create_task(_cancel_when_gone(receive, self._stream))
+        speaking = await Speaking.start(self._speech, self._record, self._metrics)
+        gone = asyncio.create_task(when_gone(receive, speaking.stream.cancel))
         write = _writer(send, self._speech.send_timeout_s)
         try:
-            first = await self._first_audio()
+            first = await speaking.first()
             # HTTP/1.0 cannot tell a cut body from a whole one.
             if self._speech.streams and scope["http_version"] != "1.0":
-                await self._send_as_made(first, write, gone)
+                await self._send_as_made(speaking, first, write, gone)
             else:
-                await self._send_whole(*await self._collect(first), write)
+                await self._send_whole(speaking, *await speaking.whole([first]), write)
         finally:
             gone.cancel()
-            await self._reader.close()
+            await speaking.close()
 
-    async def _start(self) -> Stream | Utterance:
-        # Splitting and tokenising a long text takes a while: not on the loop.
-        starting = asyncio.ensure_future(asyncio.to_thread(self._speech.start))
-        try:
-            return await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            starting.add_done_callback(_forsake)
-            raise
-
-    async def _first_audio(self) -> bytes:
-        audio = await self._reader.read()
-        while isinstance(audio, Audio) and not audio.pcm.size:
-            audio = await self._reader.read()
-        if isinstance(audio, Finished):
-            raise GenerationFailed("the model produced no audio")
-        self._record.first_audio_s = time.monotonic() - self._record.started
-        self._metrics.first_audio.observe(self._record.first_audio_s)
-        return self._book_audio(audio)
-
-    async def _collect(self, first: bytes) -> tuple[bytes, Finished]:
-        started = time.monotonic()
-        encoder = open_encoder(self._speech.format, self._sample_rate)
-        await asyncio.to_thread(encoder.write, first)
-        while isinstance(item := await self._reader.read(), Audio):
-            if item.pcm.size:
-                await asyncio.to_thread(encoder.write, self._book_audio(item))
-        self._book_end(item)
-        body = await asyncio.to_thread(encoder.finish)
-        self._record.encoded = started, time.monotonic()
-        return body, item
-
-    async def _send_as_made(self, first: bytes, write: Writer, gone: asyncio.Task[None]) -> None:
-        ready = bytearray(first)
-        while isinstance(item := await self._reader.poll(), Audio):
-            ready += self._book_audio(item)
+    async def _send_as_made(
+        self, speaking: Speaking, first: F32, write: Writer, gone: asyncio.Task[None]
+    ) -> None:
+        ready = [first]
+        while not isinstance(item := await speaking.next_if_there(), Finished | None):
+            ready.append(item)
         if item is not None:
-            self._book_end(item)
-            await self._send_whole(self._wav_header(len(ready)) + bytes(ready), item, write)
+            await self._send_whole(speaking, *await speaking.whole(ready, item), write)
             return
-        playout = self._record.playout = Playout()
+        body = _Body(write, self._reply_headers(speaking), self._speech, speaking.rate)
         try:
-            await self._write_body(bytes(ready), write, playout)
+            await body.send_all(speaking, ready)
         except EngineError as error:
-            self._abort(error, quietly=gone.done())
+            if not body.begun:
+                raise
+            await self._break_off(error, body, gone)
         finally:
-            self._metrics.book_playout(playout)
+            if body.begun:
+                self._record.playout = body.playout
+                self._metrics.book_playout(body.playout)
 
-    async def _write_body(self, ready: bytes, write: Writer, playout: Playout) -> None:
-        await write(_start(self._reply_headers()))
-        playout.write(self._seconds(ready))
-        await write(_body(self._wav_header(None) + ready))
-        while isinstance(item := await self._reader.read(), Audio):
-            pcm = self._book_audio(item)
-            playout.write(self._seconds(pcm))
-            await write(_body(pcm))
-        self._book_end(item)
-        await write(_body(b"", more=False))
+    async def _break_off(self, error: EngineError, body: _Body, gone: asyncio.Task[None]) -> None:
+        self._book_failure(error)
+        if gone.done():
+            return
+        if not self._speech.events or isinstance(error, SlowReader):
+            raise BodyAborted(f"request {self._record.id}: {error}") from None
+        try:
+            await body.end(events.failure(error))
+        except SlowReader:
+            raise BodyAborted(f"request {self._record.id}: {error}") from None
 
-    async def _send_whole(self, body: bytes, finished: Finished, write: Writer) -> None:
-        headers = self._reply_headers() | _finish_headers(finished)
+    async def _send_whole(
+        self, speaking: Speaking, body: bytes, finished: Finished, write: Writer
+    ) -> None:
+        if self._speech.events:
+            end = events.done(finished, speaking.spoken_text)
+            body = await asyncio.to_thread(events.delta, body) + end
+        headers = self._reply_headers(speaking) | _finish_headers(finished)
         headers["content-length"] = str(len(body))
         try:
             await write(_start(headers))
@@ -172,48 +103,66 @@ class SpeechReply(Response):
                 await write(_body(piece))
             await write(_body(b"", more=False))
         except SlowReader as error:
-            self._abort(error)
-
-    def _abort(self, error: EngineError, quietly: bool = False) -> None:
-        self._record.reason = answer_for(error).code
-        self._record.detail = str(error)
-        if not quietly:
+            self._book_failure(error)
             raise BodyAborted(f"request {self._record.id}: {error}") from None
 
-    def _wav_header(self, data_bytes: int | None) -> bytes:
-        if self._speech.format.name != "wav":
-            return b""
-        return wav_header(self._sample_rate, data_bytes)
+    def _book_failure(self, error: EngineError) -> None:
+        self._record.reason = answer_for(error).code
+        self._record.detail = str(error)
 
-    def _reply_headers(self) -> dict[str, str]:
+    def _reply_headers(self, speaking: Speaking) -> dict[str, str]:
+        shape = self._speech.shape
+        sound = shape.content_type(speaking.rate)
         headers = {
-            "content-type": self._speech.format.content_type(self._sample_rate),
+            "content-type": events.MEDIA_TYPE if self._speech.events else sound,
             "cache-control": "no-cache",
             "x-accel-buffering": "no",
-            "x-framecast-seed": str(self._stream.seed),
+            "x-framecast-seed": str(speaking.stream.seed),
         }
-        if self._stream.warnings:
-            headers["x-framecast-warning"] = _header_text("; ".join(self._stream.warnings))
-        return headers
+        warnings = (*self._speech.warnings, *speaking.stream.warnings)
+        if warnings:
+            headers["x-framecast-warning"] = _header_text("; ".join(warnings))
+        if speaking.spoken_text is not None:
+            headers |= text_headers(speaking.spoken_text)
+        return headers | self._more_headers
 
-    def _seconds(self, pcm: bytes) -> float:
-        return len(pcm) / 2 / self._sample_rate
 
-    def _book_audio(self, audio: Audio) -> bytes:
-        self._metrics.audio_seconds.inc(audio.pcm.size / self._sample_rate)
-        self._record.audio_s += audio.pcm.size / self._sample_rate
-        frames = audio.pcm.size // self._speech.model.samples_per_frame
-        self._record.frames = (self._record.frames or 0) + frames
-        return audio.pcm16()
+class _Body:
+    # The body of a streamed reply: its head leaves with the first bytes of the container.
+    def __init__(
+        self, write: Writer, headers: dict[str, str], speech: Speech, model_rate: int
+    ) -> None:
+        self._write = write
+        self._headers = headers
+        self._speech = speech
+        self._per_second = model_rate * speech.shape.speed
+        self._waiting_s = 0.0
+        self.begun = False
+        self.playout = Playout()
 
-    def _book_end(self, finished: Finished) -> None:
-        stats = finished.stats
-        self._record.reason = str(finished.reason)
-        self._record.stats = stats
-        seconds = stats.frames * self._speech.model.samples_per_frame / self._sample_rate
-        work = stats.total_s - stats.queue_s
-        self._record.real_time_factor = work / seconds if seconds else None
-        self._metrics.book_end(stats, self._record.real_time_factor)
+    async def send_all(self, speaking: Speaking, ready: list[F32]) -> None:
+        await self._send(b"".join([await self._made(speaking, pcm) for pcm in ready]))
+        while not isinstance(item := await speaking.next(), Finished):
+            await self._send(await self._made(speaking, item))
+        await self._send(await speaking.finish())
+        await self.end(events.done(item, speaking.spoken_text) if self._speech.events else b"")
+
+    async def end(self, last: bytes) -> None:
+        await self._write(_body(last, more=False))
+
+    async def _made(self, speaking: Speaking, pcm: F32) -> bytes:
+        self._waiting_s += pcm.size / self._per_second
+        return await speaking.make(pcm)
+
+    async def _send(self, data: bytes) -> None:
+        if not data:
+            return
+        if not self.begun:
+            self.begun = True
+            await self._write(_start(self._headers))
+        self.playout.write(self._waiting_s)
+        self._waiting_s = 0.0
+        await self._write(_body(events.delta(data) if self._speech.events else data))
 
 
 Writer = Callable[[dict[str, object]], Awaitable[None]]
@@ -228,17 +177,6 @@ def _writer(send: Send, timeout_s: float) -> Writer:
             raise SlowReader(f"the client read nothing for {timeout_s:g} s") from None
 
     return write
-
-
-def _forsake(starting: asyncio.Future[Stream | Utterance]) -> None:
-    if not starting.cancelled() and starting.exception() is None:
-        starting.result().cancel()
-
-
-async def _cancel_when_gone(receive: Receive, stream: Stream | Utterance) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    stream.cancel()
 
 
 def _start(headers: dict[str, str]) -> dict[str, object]:
@@ -275,4 +213,4 @@ def _header_text(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode().replace("\n", " ").replace("\r", " ")
 
 
-__all__ = ["Reader", "Speech", "SpeechReply"]
+__all__ = ["SpeechReply"]

@@ -1,4 +1,4 @@
-"""What is served: models and voices, in the shapes OpenAI's clients and Open WebUI read."""
+"""What is served: the models, in the shapes OpenAI's clients and Open WebUI read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import APIRouter
 
 import engine
 from engine import ModelNotFound
-from server.dependencies import Service, ServiceDep
+from server.dependencies import ServiceDep
 from server.names import is_openai_model
 
 router = APIRouter()
@@ -40,14 +40,6 @@ async def list_audio_models(service: ServiceDep) -> dict[str, Any]:
     return {"object": "list", "data": entries, "models": entries}
 
 
-@router.get("/audio/voices")
-async def list_voices(service: ServiceDep, legacy: bool = False) -> dict[str, Any]:
-    """Every name `voice` accepts: speakers, then aliases; `?legacy=true` gives bare strings."""
-    entries = [entry for model in service.names.models for entry in _voices(model, service)]
-    shown: list[Any] = [entry["id"] for entry in entries] if legacy else entries
-    return {"object": "list", "data": shown, "voices": shown}
-
-
 def _model(model: engine.ModelInfo, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": model.created, "owned_by": "framecast"}
 
@@ -61,18 +53,6 @@ def _abilities(model: engine.ModelInfo) -> dict[str, Any]:
         "accepts_instructions": model.accepts_instructions,
         "sample_rate": model.sample_rate,
     }
-
-
-def _voices(model: engine.ModelInfo, service: Service) -> list[dict[str, Any]]:
-    speakers = [
-        {"id": name, "name": name, "object": "voice", "model": model.name}
-        for name in model.speakers
-    ]
-    aliases = [
-        {"id": name, "name": name, "object": "voice", "model": model.name, "alias_of": target}
-        for name, target in service.names.aliases(model).items()
-    ]
-    return speakers + aliases
 
 
 __all__ = ["router"]

@@ -16,7 +16,7 @@ from server.version import version
 router = APIRouter()
 
 
-@router.get("/health")
+@router.get("/health", responses={503: {"description": "the worker is dead: restart"}})
 async def health(service: ServiceDep) -> JSONResponse:
     """200 while the worker lives, also during the warm-up; 503 asks for a restart."""
     state = await service.engine.health()
@@ -24,7 +24,7 @@ async def health(service: ServiceDep) -> JSONResponse:
     return JSONResponse(body, 200 if state.alive else 503)
 
 
-@router.get("/ready")
+@router.get("/ready", responses={503: {"description": "warming up, draining or dead"}})
 async def ready(service: ServiceDep) -> JSONResponse:
     """200 when traffic is welcome: warm and not shutting down."""
     reason = await service.not_ready_because()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from engine import InvalidRequest
+from engine import TEXT_STEPS, InvalidRequest, check_text_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,31 @@ def above_zero(value: float, info: ValidationInfo) -> float:
         "out_of_range",
         "`{field}` must be above 0, got {value}",
         {"field": info.field_name, "value": _number(value)},
+    )
+
+
+def loudness(value: float, info: ValidationInfo) -> float:
+    """A pydantic check: a loudness in LUFS, -40 to -10, or 0 for none wanted."""
+    if value == 0 or -40 <= value <= -10:
+        return value
+    raise PydanticCustomError(
+        "out_of_range",
+        "`{field}` must be between -40 and -10, or 0, got {value}",
+        {"field": info.field_name, "value": _number(value)},
+    )
+
+
+def text_steps(value: Any, info: ValidationInfo) -> bool | tuple[str, ...]:
+    """A pydantic check: true, false, or a list of the front end's steps."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        with suppress(InvalidRequest):
+            return check_text_steps(name.strip().lower() for name in value)
+    raise PydanticCustomError(
+        "text_steps",
+        "`{field}` must be `true`, `false` or a list of {steps}, got {value}",
+        {"field": info.field_name, "steps": ", ".join(TEXT_STEPS), "value": _shown(value)},
     )
 
 
@@ -90,6 +116,10 @@ def json_type(value: Any) -> str:
     return {"NoneType": "`null`", "list": "a list", "dict": "an object"}[type(value).__name__]
 
 
+def _shown(value: Any) -> str:
+    return f"the list {value!r}"[:200] if isinstance(value, list) else json_type(value)
+
+
 def _number(value: float) -> str:
     # Python refuses to print integers of thousands of digits, and nobody would read them.
     if isinstance(value, int) and value.bit_length() > 128:
@@ -97,4 +127,12 @@ def _number(value: float) -> str:
     return str(value)
 
 
-__all__ = ["Between", "above_zero", "as_invalid_request", "json_type", "whole_number"]
+__all__ = [
+    "Between",
+    "above_zero",
+    "as_invalid_request",
+    "json_type",
+    "loudness",
+    "text_steps",
+    "whole_number",
+]

@@ -10,20 +10,28 @@ import numpy as np
 from pydantic import (
     AfterValidator,
     AliasChoices,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
-from pydantic_core import from_json
 
 import engine
 from engine import InvalidRequest
-from server.audio.encoders import FORMATS
+from server.audio.formats import FORMATS
+from server.audio.sound import Shape
 from server.names import Names
-from server.schemas.fields import Between, above_zero, as_invalid_request, whole_number
+from server.schemas.fields import (
+    Between,
+    above_zero,
+    as_invalid_request,
+    loudness,
+    text_steps,
+    whole_number,
+)
+from server.schemas.reference import TAIL_SILENCE_S, ReferenceFields
 
 Temperature = Annotated[float, AfterValidator(Between(0, 2).check)]
 TopK = Annotated[int, BeforeValidator(whole_number), AfterValidator(Between(0, 4096).check)]
@@ -39,16 +47,23 @@ Speed = Annotated[float, AfterValidator(Between(0.25, 4).check)]
 SampleRate = Annotated[
     int, BeforeValidator(whole_number), AfterValidator(Between(8000, 48000).check)
 ]
+Loudness = Annotated[float, AfterValidator(loudness)]
+TextSteps = Annotated[
+    Any,
+    AfterValidator(text_steps),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {"type": "array", "items": {"enum": list(engine.TEXT_STEPS)}},
+            ]
+        }
+    ),
+]
 
 TASKS = {"customvoice": "custom_voice", "voicedesign": "voice_design", "base": "base"}
-NOT_SERVED = (
-    "ref_audio",
-    "ref_text",
-    "references",
-    "ref_tail_silence",
-    "initial_codec_chunk_frames",
-)
-NOT_SERVED_SWITCHES = ("x_vector_only_mode", "word_timestamps", "normalize")
+NOT_SERVED = ("initial_codec_chunk_frames",)
+NOT_SERVED_SWITCHES = ("word_timestamps",)
 SAMPLING = tuple(name for name in engine.Sampling.__dataclass_fields__)
 
 
@@ -57,7 +72,7 @@ def _voice_name(value: Any) -> Any:
     return value.get("id") if isinstance(value, dict) else value
 
 
-class SpeechBody(BaseModel):
+class SpeechBody(ReferenceFields):
     """One request for speech, as it came. Sampling left out takes the model's own values."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
@@ -69,17 +84,19 @@ class SpeechBody(BaseModel):
         validation_alias=AliasChoices("voice", "speaker"),
         description='A speaker, or one of OpenAI\'s names; a string or `{"id": "..."}`',
     )
-    response_format: str = Field("mp3", description="mp3, opus, aac, flac, wav or pcm")
-    speed: Speed = Field(1.0, description="Only 1 is served yet")
+    response_format: str = Field("mp3", description="mp3, opus, aac, flac, wav, pcm, ulaw or alaw")
+    speed: Speed = Field(1.0, description="0.25 to 4 times as fast, at the same pitch")
     instructions: str | None = Field(
         None,
         validation_alias=AliasChoices("instructions", "instruct"),
         description="How to speak; never spoken",
     )
     stream: bool | None = Field(
-        None, description="Send sound while it is made; default: yes for wav and pcm"
+        None, description="Send sound while it is made (the default), or whole with its length"
     )
-    stream_format: str = Field("audio", description="Only `audio` is served yet")
+    stream_format: str | None = Field(
+        None, description="`audio` (the default) or `sse`, events with base64 slices of the sound"
+    )
     language: str = Field("auto", description="A name, an ISO code, a BCP-47 tag or `auto`")
     seed: Seed | None = Field(None, description="Repeats a result; absent or negative: random")
     temperature: Temperature | None = None
@@ -95,18 +112,26 @@ class SpeechBody(BaseModel):
     task_type: str | None = Field(None, description="CustomVoice, VoiceDesign or Base")
     speaker_embedding: list[float] | None = Field(None, description="The voice of a Base model")
     non_streaming_mode: bool | None = None
-    sample_rate: SampleRate | None = Field(None, description="Only the model's is served yet")
+    sample_rate: SampleRate | None = Field(
+        None,
+        description="8000 to 48000; default: 8000 for ulaw and alaw, 48000 for aac, else 24000",
+    )
+    loudness_lufs: Loudness | None = Field(
+        None, description="Bring speech to this loudness, -40 to -10; 0 leaves it as it is"
+    )
     timeout: Seconds | None = Field(
         None, description="Seconds the request may take, waiting included; then it fails"
     )
-    ref_audio: Any = None
-    ref_text: Any = None
-    references: Any = None
-    ref_tail_silence: Any = None
     initial_codec_chunk_frames: Any = None
-    x_vector_only_mode: bool = False
     word_timestamps: bool = False
-    normalize: bool = False
+    normalize: TextSteps | None = Field(
+        None,
+        description="What is done to the text first: a list of steps; `false` speaks it as it is,"
+        " `true` and the default follow the server's setting",
+    )
+    return_text: bool = Field(
+        False, description="Return the text as it is spoken, in the header `x-framecast-text`"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -127,26 +152,34 @@ class SpeechBody(BaseModel):
         self, model: engine.ModelInfo, names: Names, max_chars: int
     ) -> engine.SpeechRequest:
         """The engine's request for `model`, names resolved; `InvalidRequest` names the field."""
-        self._refuse_what_is_not_served(model.sample_rate)
-        given = names.without_placeholder(self.voice, model) if self._has_vector else self.voice
+        self._refuse_what_is_not_served()
+        reference = self.reference()
+        own = self.speaker_embedding is not None or reference is not None
+        given = names.without_placeholder(self.voice, model) if own else self.voice
         meant = names.voice(given, model)
         return engine.SpeechRequest(
             text=self._speakable(max_chars),
-            voice=meant.speaker,
+            voice=self.saved_voice(meant.saved) or meant.speaker,
             language=self.language.strip() or "auto",
             instructions=self._style(meant.description, max_chars),
             task=self._task(),  # type: ignore[arg-type]
             speaker_embedding=self._embedding(),
+            reference_text=reference.text if reference else None,
+            ref_tail_silence=reference.tail_silence_s if reference else TAIL_SILENCE_S,
             non_streaming_mode=self.non_streaming_mode,
             model=model.name,
+            normalize=self.normalize,
             sampling=self._sampling(),
         )
+
+    def wanted_task(self, names: Names) -> str | None:
+        """What a model must be able to do when the request names none; None when any will do."""
+        carried = self.speaker_embedding is not None or self.reference() is not None
+        return self._task() or ("base" if carried or names.is_saved(self.voice) else None)
 
     def audio_format(self) -> str:
         """The format's own name: case and blanks are forgiven."""
         name = self.response_format.strip().lower()
-        if name in ("ulaw", "alaw"):
-            raise not_served("response_format", f"`{name}`", only=", ".join(FORMATS))
         if name not in FORMATS:
             known = ", ".join(FORMATS)
             raise InvalidRequest(
@@ -157,13 +190,25 @@ class SpeechBody(BaseModel):
 
     def streams(self) -> bool:
         """Whether the reply is sent while the sound is made."""
-        name = self.audio_format()
-        if self.stream and not FORMATS[name].streams:
-            able = " or ".join(f"`{f.name}`" for f in FORMATS.values() if f.streams)
+        return self.stream is not False
+
+    def events(self, stream_is_sse: bool = False) -> bool:
+        """Whether the reply is events; `stream_is_sse` says what `stream` alone means."""
+        if self.stream_format is None:
+            return stream_is_sse and self.stream is True
+        name = self.stream_format.strip().lower()
+        if name not in ("audio", "sse"):
             raise InvalidRequest(
-                f"`{name}` cannot be streamed yet: leave `stream` out or ask for {able}", "stream"
+                f"unknown `stream_format` {self.stream_format!r}; one of audio, sse",
+                "stream_format",
             )
-        return FORMATS[name].streams if self.stream is None else self.stream
+        return name == "sse"
+
+    def shape(self, default_lufs: float | None = None) -> Shape:
+        """What the listener wants of the sound; `default_lufs` is the loudness nobody asked for."""
+        lufs = default_lufs if self.loudness_lufs is None else self.loudness_lufs
+        audio_format = FORMATS[self.audio_format()]
+        return Shape(audio_format, self.sample_rate, self.speed, lufs or None)
 
     def timeout_s(self, default_s: float, most_s: float) -> float | None:
         """The request's own time limit, else the default (0 is none)."""
@@ -174,10 +219,6 @@ class SpeechBody(BaseModel):
                 f"`timeout` must be at most {most_s:g} seconds, got {self.timeout:g}", "timeout"
             )
         return self.timeout
-
-    @property
-    def _has_vector(self) -> bool:
-        return self.speaker_embedding is not None
 
     def _style(self, description: str | None, max_chars: int) -> str | None:
         text = (self.instructions or "").strip()
@@ -224,39 +265,13 @@ class SpeechBody(BaseModel):
         given = {name: getattr(self, name) for name in SAMPLING}
         return engine.Sampling(**{k: v for k, v in given.items() if v is not None})
 
-    def _refuse_what_is_not_served(self, sample_rate: int) -> None:
+    def _refuse_what_is_not_served(self) -> None:
         for name in NOT_SERVED:
             if getattr(self, name) is not None:
                 raise not_served(name)
         for name in NOT_SERVED_SWITCHES:
             if getattr(self, name):
                 raise not_served(name, "`true`")
-        if self.speed != 1:
-            raise not_served("speed", f"{self.speed:g}", only="1")
-        if self.sample_rate not in (None, sample_rate):
-            raise not_served("sample_rate", f"{self.sample_rate}", only=f"{sample_rate}")
-        stream_format = self.stream_format.strip().lower()
-        if stream_format == "sse":
-            raise not_served("stream_format", "`sse`", only="`audio`")
-        if stream_format != "audio":
-            raise InvalidRequest(
-                f"unknown `stream_format` {self.stream_format!r}; one of audio, sse",
-                "stream_format",
-            )
-
-
-def parse_speech(content_type: str, body: bytes) -> SpeechBody:
-    """The checked body; `InvalidRequest` says what is wrong with it."""
-    media_type = content_type.partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
-        raise InvalidRequest(
-            f"the Content-Type must be `application/json`, got {media_type or 'none'!r}"
-        )
-    try:
-        data = from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
-    return SpeechBody.checked(data)
 
 
 def not_served(field: str, value: str = "", only: str = "") -> InvalidRequest:
@@ -270,4 +285,4 @@ def _too_long(field: str, length: int, limit: int) -> InvalidRequest:
     return InvalidRequest(f"`{field}` is {length} characters long; the limit is {limit}", field)
 
 
-__all__ = ["SpeechBody", "not_served", "parse_speech"]
+__all__ = ["SpeechBody", "not_served"]

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 import engine
+from server.audio.sound import SoundMaker
 from server.settings import Settings
 from tests.fakes import SAMPLES_PER_FRAME, FakeEngine, Script, pcm16
 from tests.server.conftest import SPEECH, Live
@@ -20,6 +21,7 @@ FRAME_BYTES = 2 * SAMPLES_PER_FRAME
 WAV = {"input": "Hello there.", "response_format": "wav"}
 PCM = {"input": "Hello there.", "response_format": "pcm"}
 MP3 = {"input": "Hello there."}
+WHOLE = {**MP3, "stream": False}
 
 
 def post(live: Live, body: dict) -> socket.socket:
@@ -87,6 +89,53 @@ def test_every_write_holds_whole_samples(fake, live):
     assert all(size % 2 == 0 for size in sizes) and sum(sizes) == 3 * FRAME_BYTES
 
 
+@pytest.mark.parametrize("name", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
+def test_every_format_has_sent_something_while_the_second_frame_is_awaited(fake, http, name):
+    fake.script = Script(frames=12, at_once=1)
+    with http.stream("POST", SPEECH, json={**MP3, "response_format": name}) as reply:
+        assert "content-length" not in reply.headers
+        chunks = reply.iter_raw()
+        assert next(chunks)
+        assert fake.frames_total == 1
+        fake.advance(20)
+        assert len(list(chunks)) >= 1
+
+
+@pytest.mark.parametrize("name", ["mp3", "opus", "aac", "ulaw"])
+def test_streamed_and_buffered_replies_of_a_codec_are_the_same_bytes(fake, http, name):
+    fake.script = Script(frames=6, at_once=1)
+    with http.stream("POST", SPEECH, json={**MP3, "response_format": name}) as reply:
+        chunks = reply.iter_raw()
+        streamed = next(chunks)
+        fake.advance(20)
+        streamed += b"".join(chunks)
+    fake.script = Script(frames=6)
+    whole = http.post(SPEECH, json={**WHOLE, "response_format": name})
+    assert "x-framecast-finish-reason" in whole.headers
+    assert whole.content == streamed
+
+
+@pytest.mark.parametrize("name", ["mp3", "opus", "flac"])
+def test_a_coded_reply_that_fails_halfway_is_cut_too(fake, http, name):
+    fake.script = Script(frames=6, at_once=3, fail=engine.GenerationFailed("NaN"))
+    with http.stream("POST", SPEECH, json={**MP3, "response_format": name}) as reply:
+        chunks = reply.iter_raw()
+        assert next(chunks)
+        fake.advance(20)
+        with pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
+            list(chunks)
+
+
+def test_a_failure_before_the_first_byte_of_a_container_is_still_a_json_error(fake, http):
+    # Slowing speech down takes more than one frame before anything comes out.
+    fake.script = Script(frames=1, at_once=1, fail=engine.GenerationFailed("NaN"))
+    ended = threading.Thread(target=lambda: fake.wait_for(active=1) and fake.advance(5))
+    ended.start()
+    reply = http.post(SPEECH, json={**PCM, "speed": 0.25})
+    ended.join()
+    assert (reply.status_code, reply.json()["error"]["code"]) == (500, "generation_failed")
+
+
 @pytest.mark.parametrize("error", [engine.GenerationFailed("NaN"), engine.EngineUnavailable("x")])
 def test_a_failure_after_the_first_sound_cuts_the_body(fake, http, error):
     fake.script = Script(frames=2, at_once=1, fail=error)
@@ -115,8 +164,10 @@ def test_a_cut_body_is_incomplete_for_the_standard_library_too(fake, live):
     ("body", "at_once"),
     [
         pytest.param(PCM, 0, id="streamed, before the first sound"),
-        pytest.param(MP3, 0, id="buffered, before the first sound"),
-        pytest.param(MP3, 2, id="buffered, halfway"),
+        pytest.param(WHOLE, 0, id="buffered, before the first sound"),
+        pytest.param(WHOLE, 2, id="buffered, halfway"),
+        pytest.param(MP3, 2, id="streamed mp3, halfway"),
+        pytest.param({**MP3, "speed": 0.5}, 2, id="streamed slow mp3, halfway"),
         pytest.param({**PCM, "stream": False}, 2, id="buffered pcm, halfway"),
     ],
 )
@@ -185,7 +236,7 @@ def test_parallel_listeners_each_get_their_own_sound(fake, live):
 
 def test_health_answers_while_replies_are_open(fake, live, http):
     fake.script = Script(frames=50, at_once=1)
-    client = post(live, MP3)
+    client = post(live, WHOLE)
     assert fake.wait_for(active=1)
     assert http.get("/health").status_code == 200
     client.close()
@@ -227,10 +278,30 @@ def test_a_listener_who_leaves_is_counted_with_what_it_got(fake, live, http, cap
     assert "framecast_listener_gap_seconds_count 1.0" in http.get("/metrics").text
 
 
-@pytest.mark.parametrize("body", [MP3, {**PCM, "stream": False}])
+@pytest.mark.parametrize("body", [WHOLE, {**PCM, "stream": False}])
 def test_a_reply_sent_whole_has_no_listener(fake, http, caplog, body):
     with caplog.at_level(logging.INFO, "server.requests"):
         http.post(SPEECH, json=body)
         metrics = http.get("/metrics").text
     assert "underruns" not in log_of(caplog)
     assert "framecast_listener_gap_seconds_count 0.0" in metrics
+
+
+@pytest.mark.parametrize("name", ["mp3", "opus", "flac"])
+def test_encoders_of_listeners_who_left_are_let_go_of(fake, live, monkeypatch, name):
+    made: list[SoundMaker] = []
+    opened = SoundMaker.__init__
+
+    def remember(self: SoundMaker, *arguments: object, **options: object) -> None:
+        made.append(self)
+        opened(self, *arguments, **options)
+
+    monkeypatch.setattr(SoundMaker, "__init__", remember)
+    fake.script = Script(frames=50, at_once=2)
+    clients = [post(live, {**MP3, "response_format": name}) for _ in range(20)]
+    for client in clients:
+        read_until(client, b"200 OK")
+        client.close()
+    assert fake.wait_for(active=0)
+    assert len(made) == 20
+    assert eventually(lambda: all(maker.closed for maker in made))

@@ -4,12 +4,18 @@ import numpy as np
 import pytest
 
 import engine
+from server.audio.formats import FORMATS
+from server.bodies import parse_json
 from server.names import Names
-from server.schemas.speech import NOT_SERVED, parse_speech
+from server.schemas.speech import NOT_SERVED, SpeechBody
 from tests.fakes import model_info
 
 MODEL = model_info()
 NAMES = Names([MODEL], {})
+
+
+def parse_speech(content_type, body):
+    return SpeechBody.checked(parse_json(content_type, body))
 
 
 def parse(**fields):
@@ -139,12 +145,7 @@ def test_a_number_out_of_range_is_refused_with_the_range(field, value, valid):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("speed", 0.5), ("speed", 2), ("stream_format", "sse"), ("stream_format", " SSE "),
-        ("sample_rate", 16_000), ("ref_audio", "data:audio/wav;base64,AA"), ("ref_text", "Hi"),
-        ("references", [{"audio_path": "x"}]), ("ref_tail_silence", 0.5),
-        ("initial_codec_chunk_frames", 4), ("x_vector_only_mode", True),
-        ("word_timestamps", True), ("normalize", True), ("response_format", "ulaw"),
-        ("response_format", "ALAW"),
+        ("initial_codec_chunk_frames", 4), ("word_timestamps", True),
     ],
 )  # fmt: skip
 def test_what_is_not_served_yet_is_refused_and_never_ignored(field, value):
@@ -161,9 +162,34 @@ def test_even_an_empty_value_of_a_field_not_served_is_refused(name):
 def test_values_that_change_nothing_are_accepted():
     asked = request(
         speed=1, stream_format="AUDIO", sample_rate=24_000, x_vector_only_mode=False,
-        word_timestamps=False, normalize=False, seed=5.0,
+        word_timestamps=False, return_text=False, seed=5.0,
     )  # fmt: skip
     assert asked.sampling.seed == 5
+
+
+@pytest.mark.parametrize(
+    ("sent", "meant"),
+    [
+        (None, None), (True, True), (False, False), ([], ()),
+        (["numbers", " Markup ", "drop_urls"], ("markup", "numbers", "drop_urls")),
+    ],
+)  # fmt: skip
+def test_what_is_done_to_the_text_is_a_switch_or_a_list_of_steps(sent, meant):
+    assert request(normalize=sent).normalize == meant
+
+
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [
+        (["nubmers"], "the list ['nubmers']"), ([1], "the list [1]"), ("numbers", "'numbers'"),
+        (1, "the number 1"), ({}, "an object"),
+    ],
+)  # fmt: skip
+def test_other_values_for_it_are_refused_with_the_steps_there_are(value, got):
+    error = refusal(normalize=value)
+    assert error.field == "normalize"
+    assert "`true`, `false` or a list of characters, markup" in str(error)
+    assert got in str(error)
 
 
 @pytest.mark.parametrize("name", ["mpeg", "", "mp4", "mp3,wav"])
@@ -174,7 +200,9 @@ def test_an_unknown_format_is_refused_with_the_list(name):
 
 
 def test_an_unknown_stream_format_or_task_is_refused_with_the_list():
-    assert "audio, sse" in str(refusal(stream_format="chunks"))
+    with pytest.raises(engine.InvalidRequest, match="audio, sse") as caught:
+        parse(stream_format="chunks").events()
+    assert caught.value.field == "stream_format"
     assert "CustomVoice, VoiceDesign, Base" in str(refusal(task_type="Clone"))
 
 
@@ -183,17 +211,44 @@ def test_format_names_forgive_case_and_blanks():
     assert parse().audio_format() == "mp3"
 
 
-@pytest.mark.parametrize("name", ["wav", "pcm"])
-def test_wav_and_pcm_stream_unless_told_not_to(name):
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_is_streamed_unless_told_not_to(name):
     assert parse(response_format=name).streams()
+    assert parse(response_format=name, stream=True).streams()
     assert not parse(response_format=name, stream=False).streams()
 
 
-@pytest.mark.parametrize("name", ["mp3", "opus", "aac", "flac"])
-def test_compressed_formats_are_buffered_and_refuse_to_stream(name):
-    assert not parse(response_format=name).streams()
-    error = refusal(response_format=name, stream=True)
-    assert error.field == "stream" and "cannot be streamed yet" in str(error)
+@pytest.mark.parametrize(
+    ("fields", "setting", "events"),
+    [
+        ({}, False, False), ({}, True, False), ({"stream": True}, False, False),
+        ({"stream": True}, True, True), ({"stream": False}, True, False),
+        ({"stream": True, "stream_format": "audio"}, True, False),
+        ({"stream_format": " SSE "}, False, True), ({"stream_format": "Audio"}, True, False),
+        ({"stream": False, "stream_format": "sse"}, False, True),
+    ],
+)  # fmt: skip
+def test_events_are_what_was_asked_for_or_what_the_setting_says_of_stream(fields, setting, events):
+    assert parse(**fields).events(setting) is events
+
+
+def test_a_shape_is_what_the_listener_asked_for():
+    shape = parse(response_format="opus", speed=1.5, sample_rate=16_000, loudness_lufs=-20).shape()
+    assert (shape.format.name, shape.speed, shape.sample_rate) == ("opus", 1.5, 16_000)
+    assert shape.loudness_lufs == -20
+
+
+def test_the_loudness_of_the_server_holds_unless_a_request_has_its_own_or_none():
+    assert parse().shape(-18).loudness_lufs == -18
+    assert parse(loudness_lufs=-23).shape(-18).loudness_lufs == -23
+    assert parse(loudness_lufs=0).shape(-18).loudness_lufs is None
+    assert parse().shape().loudness_lufs is None
+
+
+@pytest.mark.parametrize("value", [-41, -9, 3, 0.5])
+def test_a_loudness_nobody_can_want_is_refused_with_the_range(value):
+    error = refusal(loudness_lufs=value)
+    assert error.field == "loudness_lufs" and "-40 and -10" in str(error)
 
 
 def test_texts_over_the_limit_are_refused_with_both_lengths():

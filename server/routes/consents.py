@@ -1,0 +1,100 @@
+"""Consent recordings, in OpenAI's shape: who agreed to have their voice cloned."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from server.bodies import read_body
+from server.dependencies import ServiceDep
+from server.forms import form_file, form_texts, open_form
+from server.schemas.voices import ConsentBody
+from server.voices.cloning import renamed
+from server.voices.saved import Consent
+
+router = APIRouter()
+
+_TEXTS = ConsentBody.model_json_schema()
+_UPLOAD_SCHEMA = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    **_TEXTS,
+                    "required": [*_TEXTS["required"], "recording"],
+                    "properties": {
+                        **_TEXTS["properties"],
+                        "recording": {"type": "string", "format": "binary"},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/audio/voice_consents", openapi_extra=_UPLOAD_SCHEMA)
+async def create_consent(request: Request, service: ServiceDep) -> dict[str, Any]:
+    """Keep the recording of somebody who agrees to have their voice cloned."""
+    most = service.settings.max_clip_bytes
+    raw = await read_body(request, service.upload_limit)
+    async with open_form(request, raw) as form:
+        recording, mime_type = await form_file(form, "recording", most)
+        body = ConsentBody.checked(form_texts(form))
+    with renamed({"ref_audio": "recording"}):
+        await service.voices.clip(recording)
+    registry = service.voices.registry
+    consent = await asyncio.to_thread(
+        registry.add_consent, body.name, body.language, recording, mime_type
+    )
+    return _entry(consent)
+
+
+@router.get("/audio/voice_consents")
+async def list_consents(
+    service: ServiceDep,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> dict[str, Any]:
+    """Consent recordings, the oldest first, without the sound."""
+    await service.voices.refresh()
+    every = [_entry(each) for each in service.voices.registry.consents]
+    start = next((i + 1 for i, each in enumerate(every) if each["id"] == after), 0)
+    page = every[start : start + limit]
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": start + limit < len(every),
+    }
+
+
+@router.get("/audio/voice_consents/{consent}")
+async def get_consent(consent: str, service: ServiceDep) -> dict[str, Any]:
+    """One consent recording by id, without the sound."""
+    await service.voices.refresh()
+    return _entry(service.voices.registry.consent(consent))
+
+
+@router.delete("/audio/voice_consents/{consent}")
+async def delete_consent(consent: str, service: ServiceDep) -> dict[str, Any]:
+    """Delete a consent recording; voices saved with it stay."""
+    removed = await asyncio.to_thread(service.voices.registry.remove_consent, consent)
+    return {"id": removed.id, "object": "audio.voice_consent", "deleted": True}
+
+
+def _entry(consent: Consent) -> dict[str, Any]:
+    return {
+        "id": consent.id,
+        "object": "audio.voice_consent",
+        "name": consent.name,
+        "language": consent.language,
+        "created_at": consent.created_at,
+    }
+
+
+__all__ = ["router"]
