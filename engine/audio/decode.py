@@ -21,8 +21,9 @@ import soundfile
 import soxr
 
 from engine.errors import InvalidRequest
+from engine.voice import CLIP_RATE, LEAST_CLIP_S, MOST_CLIP_S, Clip
 
-SAMPLE_RATE = 24_000
+SAMPLE_RATE = CLIP_RATE
 READABLE = "wav, flac, ogg, opus, mp3, m4a (aac) or webm"
 SILENCE_DBFS = -45.0
 
@@ -38,7 +39,11 @@ F32 = npt.NDArray[np.float32]
 
 
 def decode_audio(
-    data: bytes, *, least_s: float = 0.3, most_s: float = 60.0, trim_silence: bool = False
+    data: bytes,
+    *,
+    least_s: float = LEAST_CLIP_S,
+    most_s: float = MOST_CLIP_S,
+    trim_silence: bool = False,
 ) -> F32:
     """Decode a clip to F32[n], mono at 24 kHz, full scale 1.
 
@@ -60,6 +65,15 @@ def decode_audio(
         heard = " that is not silence" if trim_silence else ""
         _refuse(f"has {len(pcm) / rate:.2f} s of sound{heard}; at least {least_s:g} s are needed")
     return _resampled(pcm, rate)
+
+
+def read_clip(data: bytes, *, trim_silence: bool = False) -> Clip:
+    """The reference clip in the bytes of a sound file, at least 0.3 and at most 60 s.
+
+    It takes up to some tenths of a second of a core: call it off the event loop. Raises
+    `InvalidRequest` like `decode_audio`.
+    """
+    return Clip.of(decode_audio(data, trim_silence=trim_silence))
 
 
 def _refuse(problem: str) -> NoReturn:
@@ -158,4 +172,4 @@ def _resampled(pcm: F32, rate: int) -> F32:
     return fitted
 
 
-__all__ = ["READABLE", "SAMPLE_RATE", "decode_audio"]
+__all__ = ["READABLE", "SAMPLE_RATE", "decode_audio", "read_clip"]

@@ -8,8 +8,9 @@ the GGUF tensor names without their `tok_enc.` prefix.
     lowers the rate) -> last conv [1, hidden, .] -> blk.N (same shape) -> downsample [1, hidden, T]
     -> vq_semantic and vq_acoustic: codes [groups, T], T = ceil(n / samples_per_frame)
 
-The convolutions run over a few seconds at a time and carry their last columns, so memory does not
-grow with the clip; what follows has 25 columns per second and takes them all at once.
+It works in pieces (`CodecEncoder.steps`): the convolutions over a fraction of a second at a time,
+carrying their last columns, so memory does not grow with the clip; what follows has 25 columns per
+second and takes many at a time, each attending to all before it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ from torch.nn import functional as F
 
 from engine.codec.quantizer import Codebook
 from engine.config import CodecEncoderSpec, DecoderSpec
-from engine.models.layers import Rope, attend_causal, rope_table, rotate
+from engine.models.layers import Rope, attend_causal, attend_seen, rope_table, rotate
+from engine.pieces import Steps, run_through
 
-CHUNK_S = 2.0
+# Each piece takes some 50 ms on one core, so that it fits between two frames.
+CHUNK_S = 0.12  # of sound, through the convolutions
+COLUMNS = 250  # through one layer of the transformer
+FRAMES = 100  # through the quantizers
 
 # The last input columns of each convolution that has heard a chunk before.
 Carried = dict[nn.Module, Tensor]
+# Keys and values of a layer's columns so far; empty before the first.
+Past = list[Tensor]
 
 
 class StridedConv1d(nn.Conv1d):
@@ -87,15 +94,21 @@ class Block(nn.Module):
         self.ffn_down = nn.Linear(spec.ffn, hidden, bias=False)
         self.ffn_scale = nn.Parameter(torch.full((hidden,), 0.01))
 
-    def forward(self, x: Tensor, rope: Rope) -> Tensor:
-        x = x + self._attend(self.attn_norm(x), rope) * self.attn_scale
+    def forward(self, x: Tensor, rope: Rope, past: Past | None = None) -> Tensor:
+        """Columns that follow those of `past`, which is extended; `rope` holds their positions."""
+        x = x + self._attend(self.attn_norm(x), rope, past) * self.attn_scale
         h = self.ffn_down(F.gelu(self.ffn_up(self.ffn_norm(x))))
         out: Tensor = x + h * self.ffn_scale
         return out
 
-    def _attend(self, x: Tensor, rope: Rope) -> Tensor:
+    def _attend(self, x: Tensor, rope: Rope, past: Past | None) -> Tensor:
         q, k = rotate(self._heads(self.attn_q(x)), rope), rotate(self._heads(self.attn_k(x)), rope)
-        y = attend_causal(q, k, self._heads(self.attn_v(x)))
+        v = self._heads(self.attn_v(x))
+        if past:
+            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+        if past is not None:
+            past[:] = k, v
+        y = _attend_after(q, k, v)
         out: Tensor = self.attn_output(y.transpose(1, 2).flatten(2))
         return out
 
@@ -149,12 +162,21 @@ class CodecEncoder(nn.Module):
         self.vq_acoustic = ResidualEncoder(spec, spec.acoustic_quantizers)
 
     def forward(self, pcm: Tensor) -> Tensor:
-        x = self._transform(self._convolve(pcm).transpose(1, 2)).transpose(1, 2)
+        return run_through(self.steps(pcm))
+
+    def steps(self, pcm: Tensor) -> Steps[Tensor]:
+        """The same in pieces; what they come to does not depend on what is done between them."""
+        columns = yield from self._convolve(pcm)
+        x = yield from self._transform(columns.transpose(1, 2))
         # The outermost columns are repeated, where the strided convolutions before pad with zeros.
         stride = self.spec.downsample_stride
-        before, after = self.spec.downsample_kernel - stride, -x.shape[-1] % stride
-        x = self.downsample(F.pad(x, (before, after), mode="replicate"))
-        return torch.cat((self.vq_semantic(x), self.vq_acoustic(x)))
+        before, after = self.spec.downsample_kernel - stride, -x.shape[1] % stride
+        x = self.downsample(F.pad(x.transpose(1, 2), (before, after), mode="replicate"))
+        codes = []
+        for part in torch.split(x, FRAMES, dim=-1):
+            codes.append(torch.cat((self.vq_semantic(part), self.vq_acoustic(part))))
+            yield
+        return torch.cat(codes, dim=1)
 
     def _add_convolutions(self, spec: CodecEncoderSpec) -> None:
         # Numbers count the activations between the layers, too.
@@ -171,11 +193,14 @@ class CodecEncoder(nn.Module):
         last = StridedConv1d(channels, spec.transformer.hidden, spec.last_kernel)
         self.conv[str(index + 1)] = last
 
-    def _convolve(self, pcm: Tensor) -> Tensor:
+    def _convolve(self, pcm: Tensor) -> Steps[Tensor]:
         column = math.prod(self.spec.strides)
         samples = column * max(1, round(CHUNK_S * self.spec.sample_rate / column))
         carried: Carried = {}
-        chunks = [self._layers(chunk[None, None], carried) for chunk in torch.split(pcm, samples)]
+        chunks = []
+        for chunk in torch.split(pcm, samples):
+            chunks.append(self._layers(chunk[None, None], carried))
+            yield
         return torch.cat(chunks, dim=-1)
 
     def _layers(self, x: Tensor, carried: Carried) -> Tensor:
@@ -188,12 +213,31 @@ class CodecEncoder(nn.Module):
             x = layer(F.elu(x) if activated else x, carried)
         return x
 
-    def _transform(self, x: Tensor) -> Tensor:
+    def _transform(self, x: Tensor) -> Steps[Tensor]:
         positions = torch.arange(x.shape[1], device=x.device)
         rope = rope_table(self.spec.transformer, positions, x.dtype)
         for block in self.blk:
-            x = block(x, rope)
+            past: Past = []
+            parts = []
+            for part, cos, sin in zip(
+                torch.split(x, COLUMNS, dim=1),
+                torch.split(rope[0], COLUMNS),
+                torch.split(rope[1], COLUMNS),
+                strict=True,
+            ):
+                parts.append(block(part, (cos, sin), past))
+                yield
+            x = torch.cat(parts, dim=1)
         return x
+
+
+def _attend_after(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The queries are those of the last columns; each sees its own column and all before."""
+    new, there = q.shape[2], k.shape[2]
+    if new == there:
+        return attend_causal(q, k, v)
+    seen = torch.ones(new, there, dtype=torch.bool, device=q.device).tril(there - new)
+    return attend_seen(q, k, v, seen)
 
 
 def _nearest(x: Tensor, codebook: Tensor) -> Tensor:

@@ -15,12 +15,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from engine.pieces import Steps, run_through
+
 SAMPLE_RATE = 24_000
 WINDOW = 1024
 HOP = 256
 HIGHEST_HZ = 12_000.0
 POWER_FLOOR = 1e-9
 MEL_FLOOR = 1e-5
+FRAMES = 500  # in one piece of `log_mel_steps`
 
 # Slaney's scale: linear up to 1000 Hz, then 27 steps for every factor of 6.4.
 _HZ_PER_MEL = 200.0 / 3
@@ -36,13 +39,23 @@ def log_mel(pcm: Tensor, mels: int) -> Tensor:
 
     There are (samples - 256) // 256 + 1 frames; at least 385 samples are needed.
     """
+    return run_through(log_mel_steps(pcm, mels))
+
+
+def log_mel_steps(pcm: Tensor, mels: int) -> Steps[Tensor]:
+    """The same in pieces."""
     padding = (WINDOW - HOP) // 2
     padded = F.pad(pcm[None], (padding, padding), mode="reflect")
     window = torch.hann_window(WINDOW, device=pcm.device)
-    spectrum = torch.stft(padded, WINDOW, HOP, window=window, center=False, return_complex=True)
-    magnitude = torch.sqrt(torch.view_as_real(spectrum[0]).square().sum(-1) + POWER_FLOOR)
     filters = torch.from_numpy(mel_filters(mels).astype(np.float32)).to(pcm.device)
-    return torch.log((filters @ magnitude).clamp(min=MEL_FLOOR))
+    parts = []
+    for start in range(0, padded.shape[1] - WINDOW + 1, FRAMES * HOP):
+        part = padded[:, start : start + (FRAMES - 1) * HOP + WINDOW]
+        spectrum = torch.stft(part, WINDOW, HOP, window=window, center=False, return_complex=True)
+        magnitude = torch.sqrt(torch.view_as_real(spectrum[0]).square().sum(-1) + POWER_FLOOR)
+        parts.append(torch.log((filters @ magnitude).clamp(min=MEL_FLOOR)))
+        yield
+    return torch.cat(parts, dim=1)
 
 
 @cache
@@ -67,4 +80,4 @@ def _hz(mel: _F64) -> _F64:
     return np.where(mel < _BREAK_MEL, mel * _HZ_PER_MEL, above)
 
 
-__all__ = ["HOP", "SAMPLE_RATE", "WINDOW", "log_mel", "mel_filters"]
+__all__ = ["HOP", "SAMPLE_RATE", "WINDOW", "log_mel", "log_mel_steps", "mel_filters"]

@@ -1,19 +1,15 @@
-"""What makes a cloned voice: a speaker vector and, for in-context clones, the clip's codes.
+"""The encoders of one model: what a clip's voice is, and what its codes are.
 
-`VoiceEncoder` holds both encoders of a model, loads each when it is first needed, and remembers
-results by what was heard. It works on the caller's thread and may be called from several.
+`VoiceEncoder` loads each encoder when it is first needed and keeps results by what was heard. Both
+work in pieces, on the worker thread, always in F32.
 """
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,204 +17,153 @@ import torch
 from torch import Tensor, nn
 
 from engine.codec.encoder import CodecEncoder
-from engine.codec.mel import SAMPLE_RATE, log_mel
+from engine.codec.mel import log_mel_steps
 from engine.config import ModelSpec
-from engine.errors import InvalidRequest, ModelFileError, UnsupportedMode
+from engine.errors import InvalidRequest
 from engine.gguf.tensors import TensorFile, load_module
 from engine.models.speaker_encoder import SpeakerEncoder
+from engine.pieces import Steps
+from engine.tts.kept import Keeper
+from engine.voice import F32, I64, Clip, tail_samples
 
-Array = npt.NDArray[Any]
-M = TypeVar("M", bound=nn.Module)
-
-CACHE_BYTES = 16 * 1024 * 1024
-MOST_SILENCE_S = 2.0
-LEAST_S = 0.1  # below this the speaker encoder's reflections reach past the clip
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Voice:
-    """A voice taken from a clip; the arrays are shared and cannot be written.
+class Heard(NamedTuple):
+    """Of one clip: the vector F32[talker hidden] and, where asked for, codes int64[groups, T].
 
-    vector is F32[talker hidden]; codes, where asked for, are int64[groups, frames].
+    The arrays are shared and cannot be written.
     """
 
-    vector: npt.NDArray[np.float32]
-    codes: npt.NDArray[np.int64] | None
+    vector: F32
+    codes: I64 | None
 
 
 class VoiceEncoder:
-    """Turns clips into voices for one model, each clip once.
+    """Turns clips into vectors and codes for one model, each clip once.
 
     Args:
-        spec: the model; `can_encode` tells whether it has the encoders.
-        device: where the encoders run, always in F32.
-        cache_bytes: results kept, the least recently used go first.
+        spec: a model with the encoders that are asked for (`engine.tts.sources` checks that).
+        keeper: where results are kept.
+        device: where the encoders run.
     """
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        device: torch.device | str = "cpu",
-        *,
-        cache_bytes: int = CACHE_BYTES,
-    ) -> None:
+    def __init__(self, spec: ModelSpec, keeper: Keeper, device: torch.device | str = "cpu") -> None:
+        self.runs = 0  # of either encoder
         self._spec = spec
+        self._keeper = keeper
         self._device = torch.device(device)
-        self._results = _Results(cache_bytes)
-        self._loading = threading.Lock()
         self._speaker: SpeakerEncoder | None = None
         self._codec: CodecEncoder | None = None
 
     @property
-    def can_encode(self) -> bool:
-        """Whether clips can become vectors at all."""
-        return self._spec.talker.speaker_encoder is not None
+    def nbytes(self) -> int:
+        """Bytes of the encoders loaded so far."""
+        loaded = [module for module in (self._speaker, self._codec) if module is not None]
+        return sum(tensor.nbytes for module in loaded for tensor in module.parameters())
 
-    def encode(
-        self, pcm: npt.NDArray[np.float32], *, tail_silence_s: float = 0.0, codes: bool = True
-    ) -> Voice:
-        """Encode a clip F32[n], mono at 24 kHz, as `engine.audio.decode.decode_audio` returns it.
+    def known(self, clip: Clip, tail_s: float | None) -> Heard | None:
+        """What `steps` would come to, if all of it is kept."""
+        for_vector, for_codes = _keys(clip, tail_s)
+        vector = self._keeper.peek(for_vector)
+        codes = None if for_codes is None else self._keeper.peek(for_codes)
+        if vector is None or (codes is None and for_codes is not None):
+            return None
+        return Heard(vector, codes)
 
-        The silence is appended for the codes only; the vector is the clip's alone.
+    def steps(self, clip: Clip, tail_s: float | None) -> Steps[Heard]:
+        """Encode a clip: the vector alone (`tail_s` None), or also codes with so much silence
+        appended to the clip; the vector is the clip's alone.
 
         Raises:
-            UnsupportedMode: the model's files have no such encoder.
-            InvalidRequest: the clip is shorter than 0.1 s, or nothing finite came of it; a silence
-                outside 0 to 2 s.
+            InvalidRequest: nothing finite came of the clip.
             ModelFileError: the encoder's tensors cannot be used.
         """
-        self._check(codes)
-        if not 0 <= tail_silence_s <= MOST_SILENCE_S:
-            raise InvalidRequest(
-                f"`ref_tail_silence` must be from 0 to {MOST_SILENCE_S:g} s, got {tail_silence_s}",
-                "ref_tail_silence",
-            )
-        if pcm.ndim != 1 or len(pcm) < LEAST_S * SAMPLE_RATE:
-            _refuse(f"must be mono and at least {LEAST_S:g} s long, got shape {list(pcm.shape)}")
-        clip = np.ascontiguousarray(pcm, np.float32)
-        heard = hashlib.sha256(clip.tobytes()).hexdigest()
-        vector = self._results.get((heard, "vector"), lambda: self._vector(clip))
-        if not codes:
-            return Voice(vector, None)
-        silence = round(tail_silence_s * SAMPLE_RATE)
-        return Voice(
-            vector, self._results.get((heard, silence), lambda: self._codes(clip, silence))
-        )
+        for_vector, for_codes = _keys(clip, tail_s)
+        vector = self._keeper.get(for_vector)
+        if vector is None:
+            vector = yield from _precisely(self._vector(clip.pcm))
+            self._keep(for_vector, vector, clip)
+        if for_codes is None or tail_s is None:
+            return Heard(vector, None)
+        codes = self._keeper.get(for_codes)
+        if codes is None:
+            codes = yield from _precisely(self._codes(clip.pcm, tail_samples(tail_s)))
+            self._keep(for_codes, codes, clip)
+        return Heard(vector, codes)
 
-    def forget(self) -> None:
-        """Drop every remembered result."""
-        self._results.clear()
+    def _keep(self, key: Any, array: npt.NDArray[Any], clip: Clip) -> None:
+        self.runs += 1
+        array.flags.writeable = False
+        self._keeper.keep(key, array, array.nbytes, clip.digest)
 
-    def _check(self, codes: bool) -> None:
-        talker, codec = self._spec.talker, self._spec.codec
-        if talker.speaker_encoder is None:
-            raise UnsupportedMode(
-                f"the model `{talker.name}` cannot take a voice from sound: its file has no"
-                " speaker encoder; use a Base model",
-                "ref_audio",
+    def _vector(self, pcm: F32) -> Steps[F32]:
+        if self._speaker is None:
+            assert self._spec.talker.speaker_encoder is not None
+            with torch.device("meta"):
+                empty = SpeakerEncoder(self._spec.talker.speaker_encoder)
+            self._speaker = yield from _filled(
+                empty, self._spec.talker_path, "spk_enc.", self._device
             )
-        if talker.speaker_encoder.width != talker.talker.hidden:
-            raise ModelFileError(
-                f"`{self._spec.talker_path}`: the speaker encoder makes"
-                f" {talker.speaker_encoder.width} values, the talker takes {talker.talker.hidden}"
-            )
-        if codes and codec.encoder is None:
-            raise UnsupportedMode(
-                f"the codec of the model `{talker.name}` has no encoder, so the words of a"
-                " reference cannot be used; set `x_vector_only_mode`",
-                "ref_audio",
-            )
-
-    @torch.inference_mode()
-    def _vector(self, clip: npt.NDArray[np.float32]) -> Array:
-        encoder = self._speaker_encoder()
-        with _full_precision():
-            mel = log_mel(self._tensor(clip), encoder.conv0.in_channels)
-            vector: Array = encoder(mel[None])[0].cpu().numpy()
+        encoder = self._speaker
+        mel = yield from log_mel_steps(self._tensor(pcm), encoder.conv0.in_channels)
+        vector: F32 = (yield from encoder.steps(mel[None]))[0].cpu().numpy()
         if not np.isfinite(vector).all():
-            _refuse("is too loud or not finite: no voice could be taken from it")
+            raise InvalidRequest(
+                "`ref_audio` is too loud: no voice could be taken from it", "ref_audio"
+            )
         return vector
 
-    @torch.inference_mode()
-    def _codes(self, clip: npt.NDArray[np.float32], silence: int) -> Array:
-        encoder = self._codec_encoder()
-        with _full_precision():
-            codes: Array = encoder(self._tensor(np.pad(clip, (0, silence)))).cpu().numpy()
+    def _codes(self, pcm: F32, silence: int) -> Steps[I64]:
+        if self._codec is None:
+            assert self._spec.codec.encoder is not None
+            with torch.device("meta"):
+                empty = CodecEncoder(self._spec.codec.encoder)
+            self._codec = yield from _filled(empty, self._spec.codec_path, "tok_enc.", self._device)
+        codes: I64 = (
+            (yield from self._codec.steps(self._tensor(np.pad(pcm, (0, silence))))).cpu().numpy()
+        )
         return codes
 
-    def _tensor(self, clip: npt.NDArray[np.float32]) -> Tensor:
-        return torch.from_numpy(clip.copy()).to(self._device)
-
-    def _speaker_encoder(self) -> SpeakerEncoder:
-        with self._loading:
-            if self._speaker is None:
-                assert self._spec.talker.speaker_encoder is not None
-                with torch.device("meta"):
-                    empty = SpeakerEncoder(self._spec.talker.speaker_encoder)
-                self._speaker = self._filled(empty, "talker", "spk_enc.")
-            return self._speaker
-
-    def _codec_encoder(self) -> CodecEncoder:
-        with self._loading:
-            if self._codec is None:
-                assert self._spec.codec.encoder is not None
-                with torch.device("meta"):
-                    empty = CodecEncoder(self._spec.codec.encoder)
-                self._codec = self._filled(empty, "codec", "tok_enc.")
-            return self._codec
-
-    def _filled(self, module: M, role: str, prefix: str) -> M:
-        path = self._spec.talker_path if role == "talker" else self._spec.codec_path
-        with TensorFile(path) as file:
-            load_module(module, file, prefix, device=self._device, dtype=torch.float32)
-        return module.eval()
+    def _tensor(self, pcm: F32) -> Tensor:
+        return torch.from_numpy(pcm.copy()).to(self._device)
 
 
-class _Results:
-    """Arrays by key, bounded in bytes; a key asked for twice at once is computed once."""
+M = TypeVar("M", bound=nn.Module)
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Any, Array] = OrderedDict()
-        self._bytes = 0
-        self._pending: dict[Any, Future[Array]] = {}
 
-    def get(self, key: Any, compute: Callable[[], Array]) -> Array:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-            pending = self._pending.get(key)
-            mine = self._pending[key] = Future() if pending is None else pending
-        return self._computed(key, mine, compute) if pending is None else pending.result()
+def _keys(clip: Clip, tail_s: float | None) -> tuple[Any, Any]:
+    codes = None if tail_s is None else ("codes", clip.digest, tail_samples(tail_s))
+    return ("vector", clip.digest), codes
 
-    def clear(self) -> None:
-        with self._lock:
-            self._kept.clear()
-            self._bytes = 0
 
-    def _computed(self, key: Any, mine: Future[Array], compute: Callable[[], Array]) -> Array:
-        try:
-            array = compute()
-        except BaseException as error:
-            with self._lock:
-                del self._pending[key]
-            mine.set_exception(error)
-            raise
-        array.flags.writeable = False
-        with self._lock:
-            del self._pending[key]
-            self._keep(key, array)
-        mine.set_result(array)
-        return array
+def _filled(module: M, path: Path, prefix: str, device: torch.device) -> Steps[M]:
+    with TensorFile(path) as file:
+        for part, name in _parts(module, prefix):
+            load_module(part, file, name, device=device, dtype=torch.float32)
+            yield
+    return module.eval()
 
-    def _keep(self, key: Any, array: Array) -> None:
-        self._kept[key] = array
-        self._bytes += array.nbytes
-        while self._bytes > self._most_bytes:
-            _, oldest = self._kept.popitem(last=False)
-            self._bytes -= oldest.nbytes
+
+def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[nn.Module, str]]:
+    for name, child in module.named_children():
+        inside = f"{prefix}{name}."
+        if isinstance(child, nn.ModuleDict | nn.ModuleList):
+            yield from _parts(child, inside)
+        else:
+            yield child, inside
+
+
+def _precisely(steps: Steps[T]) -> Steps[T]:
+    """The same steps without gradients, and with F32 products that are F32."""
+    while True:
+        with torch.inference_mode(), _full_precision():
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+        yield
 
 
 @contextmanager
@@ -232,8 +177,4 @@ def _full_precision() -> Iterator[None]:
         cudnn.allow_tf32 = before
 
 
-def _refuse(problem: str) -> NoReturn:
-    raise InvalidRequest(f"`ref_audio` {problem}", "ref_audio")
-
-
-__all__ = ["CACHE_BYTES", "Voice", "VoiceEncoder"]
+__all__ = ["Heard", "VoiceEncoder"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from engine.errors import Overloaded
 from engine.stream import Stream
 from tests.test_worker import House, houses
 
@@ -90,6 +91,22 @@ def test_who_asks_one_thing_at_a_time_waits_for_one_job_of_a_flood_at_most(
     # Twice nothing, and one job: the longer of the two, as they share the frames.
     assert max(wait.frames for wait in waits) <= max(own, other)
     assert max(wait.jobs for wait in waits) * other <= max(own, other)
+    server.finish()
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_flood_that_is_refused_leaves_others_room_and_their_short_wait(
+    houses: Houses, width: int
+) -> None:
+    server = Turned(houses(width=width, capacity=width + 6))
+    for _ in range(12):
+        with pytest.raises(Overloaded):
+            while True:  # as many as it gets, and again before every request of the other
+                server.flood("greedy", 1, 5)
+        server.rounds(width + 1)
+        wait = server.ask("modest", 5)  # raises when refused
+        assert wait.frames <= 5
+        assert wait.jobs <= 1
     server.finish()
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 import engine
+from engine.pieces import run_through
 from engine.tts.intake import Envelope
 from engine.tts.slot import Slot
 
@@ -25,6 +26,8 @@ class Prepared:
 
     ids: npt.NDArray[np.int64]
     instruction_ids: npt.NDArray[np.int64]
+    reference_ids: npt.NDArray[np.int64]
+    reference_codes: npt.NDArray[np.int64]
     embeddings: F32
     overlay: F32
     pad: F32
@@ -54,19 +57,25 @@ class Ours:
         self.engine.close()
 
     def prepare(self, request: engine.SpeechRequest) -> Prepared:
-        plan = self._intake.entry(request, Envelope("parity"), _nothing, _nothing).plan
+        entry = self._intake.entry(request, Envelope("parity"), _nothing, _nothing)
         generator = self._runner._generator
 
         @torch.inference_mode()
-        def prefill() -> tuple[Any, torch.Tensor]:
-            prompt, logits = generator.prefill(0, plan), generator.logits[0].clone()
+        def prefill() -> tuple[Any, Any, torch.Tensor]:
+            ready = run_through(self._runner.prepare(entry)) if entry.plan.cloned else entry
+            prefix = ready.head and ready.head.prefix
+            prompt = generator.prefill(0, ready.plan, prefix)
+            logits = generator.logits[0].clone()
             generator.clear(0)
-            return prompt, logits
+            return ready.plan, prompt, logits
 
-        prompt, logits = self.engine.call(prefill)
+        plan, prompt, logits = self.engine.call(prefill)
+        codes, groups = plan.reference_codes, generator.spec.code_groups
         return Prepared(
             ids=np.array(self._intake._tokenizer.utterance(request.text)),
             instruction_ids=np.array(plan.instructions, dtype=np.int64),
+            reference_ids=np.array(plan.reference_text, dtype=np.int64),
+            reference_codes=codes.T if codes is not None else np.zeros((groups, 0), np.int64),
             embeddings=prompt.embeds.numpy(),
             overlay=prompt.overlay.numpy(),
             pad=prompt.pad.numpy(),

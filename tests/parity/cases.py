@@ -21,7 +21,10 @@ ENDS_ITSELF = 60  # frames: a case that stops by eos has to do so before
 
 @dataclass(frozen=True)
 class Say:
-    """One utterance, greedy. `frames` is the ceiling; `voiced` gives a Base model a vector."""
+    """One utterance, greedy. `frames` is the ceiling; `voiced` gives a Base model a vector.
+
+    `clip` is the length of a reference clip in samples, cloned with or without its `transcript`.
+    """
 
     text: str
     speaker: str | None = None
@@ -29,6 +32,8 @@ class Say:
     instructions: str | None = None
     non_streaming: bool | None = None
     voiced: bool = False
+    clip: int | None = None
+    transcript: str | None = None
     repetition_penalty: float = 1.0
     frames: int = 52
 
@@ -186,6 +191,60 @@ CASES: tuple[Parity, ...] = (
             Say("It ends by itself.", "ryan", "english", non_streaming=False, frames=ENDS_ITSELF),
         ),
         stops=True,
+    ),
+    Parity(
+        Case(
+            name="clone_incremental",
+            task="base",
+            talker=Stack(hidden=64, ffn=96, layers=2, heads=4, kv_heads=2, head_dim=16),
+            predictor=Stack(hidden=48, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=12),
+            codec=SMALL_WINDOW,
+            head_gain=8.0,
+        ),
+        (
+            Say("Short.", clip=48_000, transcript="The clip has said more.", language="english"),
+            Say("This text is longer than the clip, by far.", clip=9_600, transcript="Oh, Ü!"),
+            Say("Only the vector of a clip.", clip=24_000, language="german"),
+        ),
+    ),
+    Parity(
+        Case(
+            name="clone_whole_text",
+            task="base",
+            size="0b6",
+            talker=Stack(hidden=48, ffn=96, layers=3, heads=3, kv_heads=3, head_dim=16),
+            predictor=Stack(hidden=48, ffn=64, layers=2, heads=3, kv_heads=3, head_dim=16),
+            code_groups=9,
+            codebook_size=128,
+            head_gain=8.0,
+        ),
+        (
+            Say("Said whole.", clip=75_288, transcript="你好，世界。", non_streaming=True),
+            Say("Also the vector.", clip=38_401, non_streaming=True, language="french"),
+        ),
+    ),
+    Parity(
+        Case(
+            name="clone_split_role",
+            task="base",
+            talker=Stack(hidden=48, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=12),
+            predictor=Stack(hidden=32, ffn=48, layers=2, heads=2, kv_heads=2, head_dim=16),
+            codec=Codec(upsample_rates=(6, 5, 4, 4), encoder_hidden=48, encoder_filters=8),
+            code_groups=16,
+            codebook_size=256,
+            head_gain=8.0,
+            single_token_role=False,
+        ),
+        (
+            Say("こんにちは", clip=57_001, transcript="A line.\n\nTwo lines of it"),
+            Say(
+                "Eins, zwei.",
+                language="german",
+                clip=30_000,
+                transcript="Drei.",
+                non_streaming=True,
+            ),
+        ),
     ),
 )
 BY_NAME = {parity.name: parity for parity in CASES}

@@ -33,6 +33,9 @@ from transformers import Qwen2Tokenizer, Qwen2TokenizerFast  # noqa: E402
 
 from tests.checkpoints import Case, make_checkpoint  # noqa: E402
 from tests.parity.cases import BY_NAME, REFERENCES, Parity, Say, speaker_vector  # noqa: E402
+from tests.parity.make_voice_references import MIN_MARGIN as MIN_VOICE_MARGIN  # noqa: E402
+from tests.parity.make_voice_references import Margins  # noqa: E402
+from tests.parity.voice_cases import RATE, clip  # noqa: E402
 
 MIN_MARGIN = 1e-3
 MIN_FRAMES = 48
@@ -58,17 +61,21 @@ class Official:
         self.talker: Any = None
         self.talker_inputs: dict[str, Any] = {}
         self.predictor_scores: list[torch.Tensor] = []
+        self.reference = np.zeros((0, 0))
         self._record(model.talker, self._on_talker)
         self._record(model.talker.code_predictor, self._on_predictor)
 
     def say(self, case: Case, say: Say) -> dict[str, np.ndarray]:
         self.ids, self.predictor_scores = [], []
+        self.reference = np.zeros((case.code_groups, 0))
         audio = self._generate(case, say)
         codes = self._codes(case)
         margins = self._margins(codes)
         return {
             "ids": self.ids[0],
-            "instruction_ids": self.ids[1] if len(self.ids) > 1 else np.zeros(0, np.int64),
+            "instruction_ids": self._second_ids(say.instructions),
+            "reference_ids": self._second_ids(say.transcript),
+            "reference_codes": self.reference.astype(np.int16),
             "embeddings": self.talker_inputs["inputs_embeds"][0].numpy(),
             "overlay": self.talker_inputs["trailing_text_hidden"][0].numpy(),
             "pad": self.talker_inputs["tts_pad_embed"][0, 0].numpy(),
@@ -85,6 +92,10 @@ class Official:
         self.ids.append(ids)
         return encoded
 
+    def _second_ids(self, text: str | None) -> np.ndarray:
+        given = text is not None and len(self.ids) > 1
+        return self.ids[1] if given else np.zeros(0, np.int64)
+
     def _generate(self, case: Case, say: Say) -> np.ndarray:
         options: dict[str, Any] = {
             "text": say.text,
@@ -97,8 +108,7 @@ class Official:
         if say.non_streaming is not None:
             options["non_streaming_mode"] = say.non_streaming
         if case.task == "base":
-            vector = torch.from_numpy(speaker_vector(case))
-            voice = VoiceClonePromptItem(None, vector, say.voiced, icl_mode=False)
+            voice = self._voice(case, say)
             audio, _ = self.model.generate_voice_clone(voice_clone_prompt=[voice], **options)
         elif case.task == "voice_design":
             audio, _ = self.model.generate_voice_design(instruct=say.instructions, **options)
@@ -106,6 +116,23 @@ class Official:
             options |= {"speaker": say.speaker, "instruct": say.instructions}
             audio, _ = self.model.generate_custom_voice(**options)
         return audio[0]
+
+    def _voice(self, case: Case, say: Say) -> Any:
+        if say.clip is None:
+            vector = torch.from_numpy(speaker_vector(case))
+            return VoiceClonePromptItem(None, vector, say.voiced, icl_mode=False)
+        margins = Margins(case.code_groups)
+        try:
+            voice = self.model.create_voice_clone_prompt(
+                (clip(say.clip), RATE), say.transcript, say.transcript is None
+            )[0]
+        finally:
+            margins.stop()
+        if min(margins.found) < MIN_VOICE_MARGIN:
+            raise UnusableSeedError(f"margin of the clip's codes {min(margins.found):.1e}")
+        if voice.ref_code is not None:
+            self.reference = voice.ref_code.numpy().T
+        return voice
 
     def _codes(self, case: Case) -> np.ndarray:
         frames = [hidden[-1] for hidden in self.talker.hidden_states if hidden[-1] is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,25 @@ CASE = Case(
     codec=Codec(decoder_dim=1536),
     code_groups=16,
     codebook_size=2048,
+)
+
+# The same for clones: its encoders have the published widths wired in, too.
+CLONE_CASE = replace(
+    CASE,
+    name="peer_clone",
+    task="base",
+    codec=replace(
+        CASE.codec,
+        codebook_dim=512,
+        encoder_hidden=512,
+        encoder_filters=64,
+        encoder_layers=8,
+        encoder_heads=8,
+        encoder_ffn=2048,
+        encoder_extra_quantizers=16,
+    ),
+    speaker_channels=512,
+    speaker_inner=128,
 )
 
 
@@ -44,6 +64,27 @@ class Peer:
             dump_dir=folder,
         )
         return read_dump(folder / "codes-full.bin").astype(np.int64)
+
+    def cloned_codes(
+        self, folder: Path, *, spk: Path, rvq: Path, words: str, text: str, seed: int, frames: int
+    ) -> npt.NDArray[np.int64]:
+        """Like `codes`, in the voice of two files and what they say."""
+        voice = self._model.load_voice_ref(spk, rvq)
+        self._model.synthesize(
+            text=text,
+            lang="english",
+            ref_spk_emb=voice.ref_spk_emb,
+            ref_codes=voice.ref_codes,
+            ref_text=words,
+            seed=seed,
+            max_new_tokens=frames,
+            dump_dir=folder,
+        )
+        return read_dump(folder / "codes-full.bin").astype(np.int64)
+
+    def save_voice(self, pcm: npt.NDArray[np.float32], spk: Path, rvq: Path) -> None:
+        """Extract a voice and write its two files."""
+        self._model.save_voice_ref(pcm, spk, rvq)
 
 
 @contextmanager

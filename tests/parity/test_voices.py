@@ -14,7 +14,10 @@ import soundfile
 import engine
 from engine.audio.decode import decode_audio
 from engine.gguf.spec import read_model_spec
+from engine.pieces import run_through
+from engine.tts.kept import Keeper
 from engine.tts.voices import VoiceEncoder
+from engine.voice import Clip
 from tests.checkpoints import make_checkpoint
 from tests.parity.voice_cases import CASES, LENGTHS, OTHER_RATES, RATE, clip, reference_path
 
@@ -29,7 +32,7 @@ class Heard:
     official: dict[str, np.ndarray]
 
     def check(self, key: int, pcm: np.ndarray) -> None:
-        voice = self.encoder.encode(pcm)
+        voice = run_through(self.encoder.steps(Clip.of(pcm), 0.0))
         assert np.abs(voice.vector - self.official[f"{key}.vector"]).max() < TOLERANCE
         assert voice.codes.tolist() == self.official[f"{key}.codes"].tolist()
 
@@ -45,7 +48,8 @@ def heard(
     files = engine.convert_checkpoint(
         make_checkpoint(case, root / "checkpoint"), root / "gguf", "f32"
     )
-    yield Heard(VoiceEncoder(read_model_spec(files.talker, files.codec)), official)
+    encoder = VoiceEncoder(read_model_spec(files.talker, files.codec), Keeper(1 << 24))
+    yield Heard(encoder, official)
 
 
 @pytest.mark.parametrize("samples", LENGTHS)
