@@ -15,6 +15,7 @@ Every layer is causal. Modules hold no state: see engine/codec/state.py.
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,30 @@ KERNEL = 7
 DILATIONS = (1, 3, 9)
 NORM_EPS = 1e-6
 SNAKE_EPS = 1e-9
+
+
+class Decodes(Protocol):
+    """A codec decoder, plain or packed."""
+
+    spec: CodecSpec
+
+    @property
+    def device(self) -> torch.device:
+        """Where codes and states lie."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights."""
+        ...
+
+    def fresh_state(self, lanes: int, *, nan_fill: bool = False) -> CodecState:
+        """A state of `lanes` lanes at their start; NaN fills what position masks."""
+        ...
+
+    def __call__(self, codes: Tensor, state: CodecState | None = None) -> Tensor:
+        """Codes int64[B, K, T] to samples [B, T*samples_per_frame]."""
+        ...
 
 
 class Snake(nn.Module):
@@ -153,6 +178,19 @@ class CodecDecoder(nn.Module):
         self.dec = nn.ModuleList(_dac_chain(spec))
         name_states(self)
 
+    @property
+    def device(self) -> torch.device:
+        return self.pre_conv.weight.device
+
+    @property
+    def nbytes(self) -> int:
+        return sum(p.nbytes for p in self.parameters())
+
+    def fresh_state(self, lanes: int, *, nan_fill: bool = False) -> CodecState:
+        """A fresh state that suits the weights."""
+        dtype = self.pre_conv.weight.dtype
+        return self.init_state(lanes, device=self.device, dtype=dtype, nan_fill=nan_fill)
+
     def init_state(
         self,
         lanes: int,
@@ -201,7 +239,7 @@ def _dac_chain(spec: CodecSpec) -> list[nn.Module]:
     return [*chain, SnakeStage(widths[-1]), ConvStage(widths[-1], 1)]
 
 
-def decode_lanes(decoder: CodecDecoder, state: CodecState, lanes: Tensor, codes: Tensor) -> Tensor:
+def decode_lanes(decoder: Decodes, state: CodecState, lanes: Tensor, codes: Tensor) -> Tensor:
     """Decode codes int64[n, K, T] on the lanes int64[n]; all other lanes stay bit-identical.
 
     Returns:
@@ -217,4 +255,4 @@ def decode_lanes(decoder: CodecDecoder, state: CodecState, lanes: Tensor, codes:
     return samples
 
 
-__all__ = ["CodecDecoder", "Snake", "decode_lanes"]
+__all__ = ["CodecDecoder", "Decodes", "Snake", "decode_lanes"]

@@ -66,7 +66,6 @@ def read_talker_spec(file: TensorFile) -> TalkerSpec:
             that is not supported.
     """
     keys = Keys(file, TALKER_ARCHITECTURE)
-    hears = _has(file, "spk_enc.")
     vocab = keys.integer("talker.vocab_size", RESERVED_IDS + 1, WIDEST)
     text_vocab = keys.integer("talker.text_vocab_size", 1, _LONGEST)
     _check_tokenizer(keys, text_vocab)
@@ -87,8 +86,7 @@ def read_talker_spec(file: TensorFile) -> TalkerSpec:
         languages=_languages(keys, vocab),
         speakers=_speakers(keys, vocab),
         generation=_generation(keys),
-        has_speaker_encoder=hears,
-        speaker_encoder=_speaker_encoder(file) if hears else None,
+        speaker_encoder=_speaker_encoder(file) if _has(file, "spk_enc.") else None,
     )
 
 

@@ -71,15 +71,23 @@ class TensorFile:
             ModelFileError: the file has no such tensor.
         """
         entry = self._entry(name)
-        rows, width = math.prod(entry.shape[:-1]), entry.shape[-1]
-        stored = np.frombuffer(self._data, np.uint8, entry.nbytes, entry.offset)
-        stored = stored.reshape(rows, -1)
+        stored = self._stored(entry)
+        rows, width = len(stored), entry.shape[-1]
         decode = _decoder(entry.type)
         out = torch.empty(rows, width, dtype=dtype)
         step = max(1, _CHUNK // width)
         for start in range(0, rows, step):
             out[start : start + step] = decode(stored[start : start + step])
         return out.reshape(entry.shape)
+
+    def rows(self, name: str) -> StoredRows:
+        """A tensor kept as the file stores it, in memory of its own.
+
+        Raises:
+            ModelFileError: the file has no such tensor.
+        """
+        entry = self._entry(name)
+        return StoredRows(self._stored(entry).copy(), entry.type)
 
     def close(self) -> None:
         """Unmap the file; loaded tensors stay valid."""
@@ -96,11 +104,34 @@ class TensorFile:
     ) -> None:
         self.close()
 
+    def _stored(self, entry: TensorEntry) -> _Bytes:
+        stored = np.frombuffer(self._data, np.uint8, entry.nbytes, entry.offset)
+        return stored.reshape(math.prod(entry.shape[:-1]), -1)
+
     def _entry(self, name: str) -> TensorEntry:
         try:
             return self._entries[name]
         except KeyError:
             raise ModelFileError(f"`{self.path}` has no tensor `{name}`") from None
+
+
+class StoredRows(nn.Module):
+    """A table of rows that is read a few rows at a time: `nn.Embedding` without unpacking.
+
+    Args:
+        rows: uint8[rows, bytes per row].
+    """
+
+    def __init__(self, rows: _Bytes, kind: GGMLQuantizationType) -> None:
+        super().__init__()
+        self._rows = rows
+        self._decode = _decoder(kind)
+        self.packed_nbytes = rows.nbytes
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Row numbers int64[...] to F32[..., width]."""
+        taken = self._decode(self._rows[ids.flatten().numpy()])
+        return taken.float().view(*ids.shape, -1)
 
 
 def load_module(
@@ -123,7 +154,7 @@ def load_module(
             the module is then unchanged.
     """
     wanted = module.state_dict()
-    _check_entries(wanted, file, prefix)
+    check_entries(wanted, file, prefix)
     kept = _kept_f32(module, wanted)
     state = {
         name: file.load(prefix + name, torch.float32 if name in kept else dtype)
@@ -135,7 +166,8 @@ def load_module(
     module.requires_grad_(False)
 
 
-def _check_entries(wanted: Mapping[str, torch.Tensor], file: TensorFile, prefix: str) -> None:
+def check_entries(wanted: Mapping[str, torch.Tensor], file: TensorFile, prefix: str) -> None:
+    """Raise `ModelFileError` for entries the file lacks or holds in another shape, all in one."""
     missing = [prefix + name for name in wanted if prefix + name not in file.shapes]
     wrong = [
         f"`{prefix + name}` is {list(found)} instead of {list(entry.shape)}"
@@ -189,4 +221,4 @@ def _decoder(kind: GGMLQuantizationType) -> Callable[[_Bytes], torch.Tensor]:
     return lambda rows: torch.from_numpy(dequantize(rows, kind))
 
 
-__all__ = ["TensorFile", "load_module"]
+__all__ = ["StoredRows", "TensorFile", "check_entries", "load_module"]

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import TalkerSpec
+from engine.models.fused import stack_rope
 from engine.models.kv_cache import KVCache
-from engine.models.layers import Attend, DecoderLayer, RMSNorm, Rope
+from engine.models.layers import Attend, DecoderLayer, RMSNorm, Rope, RopeTable
 
 # (index of the acoustic code from 0, F32 logits [B, vocab]) -> codes int64[B]
 Draw = Callable[[int, Tensor], Tensor]
@@ -25,6 +26,7 @@ class CodePredictor(nn.Module):
 
     def __init__(self, spec: TalkerSpec) -> None:
         super().__init__()
+        self.spec = spec.predictor
         width, acoustic = spec.predictor.hidden, spec.code_groups - 1
         # The embeddings have the talker's width: their sum is the talker's next input.
         self.codec_embd = nn.ModuleList(
@@ -40,6 +42,10 @@ class CodePredictor(nn.Module):
             nn.Linear(width, spec.predictor_vocab, bias=False) for _ in range(acoustic)
         )
 
+    def rope(self, positions: int) -> RopeTable:
+        """What the blocks' positions are turned by."""
+        return stack_rope(self.blk, self.spec, positions, self.output_norm.weight)
+
     def forward(self, x: Tensor, rope: Rope, attends: Sequence[Attend]) -> Tensor:
         """Inputs [B, T, talker hidden] -> hidden states after the final norm [B, T, width]."""
         x = self.mtp_proj(x)
@@ -49,7 +55,7 @@ class CodePredictor(nn.Module):
         return normed
 
     def predict(
-        self, hidden: Tensor, first: Tensor, cache: KVCache, rope: Rope, draw: Draw
+        self, hidden: Tensor, first: Tensor, cache: KVCache, ropes: Sequence[Rope], draw: Draw
     ) -> tuple[Tensor, Tensor]:
         """Draw a frame's acoustic codes.
 
@@ -57,7 +63,7 @@ class CodePredictor(nn.Module):
             hidden: the talker's hidden states after the final norm [B, talker hidden].
             first: embeddings of code 0 [B, talker hidden].
             cache: at least B lanes of `code_groups` positions; overwritten.
-            rope: tables of at least `code_groups` positions.
+            ropes: one per step: of the first two positions, then of one more each.
             draw: the sampler.
 
         Returns:
@@ -68,10 +74,10 @@ class CodePredictor(nn.Module):
         total = first
         codes: list[Tensor] = []
         x, start = torch.stack((hidden, first), dim=1), 0
-        for step, (embed, head) in enumerate(zip(self.codec_embd, self.lm_head, strict=True)):
+        steps = zip(self.codec_embd, self.lm_head, ropes, strict=True)
+        for step, (embed, head, rope) in enumerate(steps):
             end = start + x.shape[1]
-            here = (rope[0][start:end], rope[1][start:end])
-            out = self(x, here, cache.lockstep(width, start, end - start))[:, -1]
+            out = self(x, rope, cache.lockstep(width, start, end - start))[:, -1]
             code = draw(step, head(out).float())
             embedded = embed(code)
             codes.append(code)

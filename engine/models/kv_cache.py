@@ -4,6 +4,8 @@ name   dtype[shape]                                        meaning
 k, v   dtype[layer, slot, kv head, position, head dim]     row `slot` belongs to that slot alone
 length int per slot                                        positions written; the rest is unused
 
+`dtype` may be narrower than the queries': they are then attended in `dtype`.
+
 Attention reads exactly the positions written, so unused rows may hold NaN (and do, in tests).
 """
 
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.config import DecoderSpec
-from engine.models.layers import Attend, attend_causal, attend_one
+from engine.models.layers import Attend, attend_causal, attend_one, attend_seen
 
 
 class KVCache:
@@ -38,6 +40,7 @@ class KVCache:
         self.positions = positions
         self.length = [0] * slots
         self._nan_fill = nan_fill
+        self._lockstep: dict[tuple[int, int, int], list[Attend]] = {}
 
     @property
     def nbytes(self) -> int:
@@ -51,18 +54,35 @@ class KVCache:
             self.v[:, slot].fill_(float("nan"))
 
     def prefill(self, slot: int, count: int) -> list[Attend]:
-        """One `Attend` per layer for the first `count` positions of an empty slot."""
-        self.length[slot] = count
+        """One `Attend` per layer for the next `count` positions of a slot, all at once."""
+        start = self.length[slot]
+        end = self.length[slot] = start + count
+        seen = torch.ones(count, end, dtype=torch.bool, device=self.k.device).tril(start)
 
         def layer(index: int) -> Attend:
+            keys, values = self.k[index, slot, None, :, :end], self.v[index, slot, None, :, :end]
+
             def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-                self.k[index, slot, :, :count] = k[0]
-                self.v[index, slot, :, :count] = v[0]
-                return attend_causal(q, k, v)
+                keys[:, :, start:] = k
+                values[:, :, start:] = v
+                if not start:
+                    return attend_causal(q, k, v)
+                return attend_seen(q.to(keys.dtype), keys, values, seen).to(q.dtype)
 
             return attend
 
         return [layer(index) for index in range(len(self.k))]
+
+    def rows(self, slot: int) -> tuple[Tensor, Tensor]:
+        """A copy of a slot's keys and values, each [layers, kv heads, positions, head dim]."""
+        length = self.length[slot]
+        return self.k[:, slot, :, :length].clone(), self.v[:, slot, :, :length].clone()
+
+    def restore(self, slot: int, k: Tensor, v: Tensor) -> None:
+        """Give an empty slot the rows of another."""
+        length = self.length[slot] = k.shape[2]
+        self.k[:, slot, :, :length] = k
+        self.v[:, slot, :, :length] = v
 
     def decode(self, rows: Sequence[int | None]) -> list[Attend]:
         """One `Attend` per layer for the next position of each row's slot, lane by lane.
@@ -84,12 +104,12 @@ class KVCache:
             keys, values = self.k[index], self.v[index]
 
             def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-                keys[slots, :, columns] = k[batch, :, 0]
-                values[slots, :, columns] = v[batch, :, 0]
-                out = torch.zeros_like(q)
+                keys[slots, :, columns] = k[batch, :, 0].to(keys.dtype)
+                values[slots, :, columns] = v[batch, :, 0].to(keys.dtype)
+                out, narrow = torch.zeros_like(q), q.to(keys.dtype)
                 for row, slot, n in reads:
                     out[row] = attend_one(
-                        q[row, None], keys[slot, None, :, :n], values[slot, None, :, :n]
+                        narrow[row, None], keys[slot, None, :, :n], values[slot, None, :, :n]
                     )[0]
                 return out
 
@@ -101,16 +121,23 @@ class KVCache:
         """One `Attend` per layer for positions start..start+count of lanes 0..width, all alike.
 
         The code predictor's way: its cache lives for one frame and every lane is at the same
-        step. `count` is 1, or `start` is 0.
+        step. `count` is 1, or `start` is 0. What it returns is made once.
         """
+        key = (width, start, count)
+        if key not in self._lockstep:
+            self._lockstep[key] = self._steps(width, start, count)
+        return self._lockstep[key]
+
+    def _steps(self, width: int, start: int, count: int) -> list[Attend]:
         end = start + count
 
         def layer(index: int) -> Attend:
             keys, values = self.k[index, :width, :, :end], self.v[index, :width, :, :end]
+            new_keys, new_values = keys[:, :, start:], values[:, :, start:]
 
             def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-                keys[:, :, start:] = k
-                values[:, :, start:] = v
+                new_keys.copy_(k)
+                new_values.copy_(v)
                 return attend_one(q, keys, values) if count == 1 else attend_causal(q, k, v)
 
             return attend

@@ -18,8 +18,9 @@ from engine.config import DecoderSpec
 
 # (queries [B, heads, T, hd], keys and values [B, kv heads, T, hd]) -> [B, heads, T, hd]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-# Cosines and sines, each [T, hd] or [B, 1, T, hd]
-Rope = tuple[Tensor, Tensor]
+# What a layer's positions are turned by, from its `RopeTable`; the plain layer's are cosines and
+# sines, each [T, hd] or [B, 1, T, hd]
+Rope = tuple[Tensor, ...]
 
 
 class RMSNorm(nn.Module):
@@ -40,11 +41,33 @@ def rope_table(spec: DecoderSpec, positions: Tensor, dtype: torch.dtype) -> Rope
     Computed in F32. The talker's three mrope sections always carry equal positions, which makes
     it this.
     """
-    steps = torch.arange(0, spec.head_dim, 2, device=positions.device, dtype=torch.float32)
-    frequencies = 1.0 / spec.rope_theta ** (steps / spec.head_dim)
-    angles = positions[..., None].float() * frequencies
+    angles = rope_angles(spec, positions)
     angles = torch.cat((angles, angles), dim=-1)
     return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rope_angles(spec: DecoderSpec, positions: Tensor) -> Tensor:
+    """What each pair of a head is turned by at `positions` [...]: F32[..., head dim / 2]."""
+    steps = torch.arange(0, spec.head_dim, 2, device=positions.device, dtype=torch.float32)
+    frequencies = 1.0 / spec.rope_theta ** (steps / spec.head_dim)
+    return positions[..., None].float() * frequencies
+
+
+class RopeTable:
+    """The rope of every position, made once."""
+
+    def __init__(
+        self, spec: DecoderSpec, positions: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self._rope = rope_table(spec, torch.arange(positions, device=device), dtype)
+
+    def span(self, start: int, end: int) -> Rope:
+        """Of consecutive positions, the same in every row."""
+        return self._rope[0][start:end], self._rope[1][start:end]
+
+    def rows(self, at: Tensor) -> Rope:
+        """Of one position per row, int64[B]."""
+        return self._rope[0][at][:, None, None], self._rope[1][at][:, None, None]
 
 
 def rotate(x: Tensor, rope: Rope) -> Tensor:
@@ -58,6 +81,14 @@ def attend_causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Plain causal attention over one whole sequence, without a cache."""
     grouped = q.shape[1] != k.shape[1]
     out: Tensor = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+    return out
+
+
+def attend_seen(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+    """Attention of q [B, heads, T, hd] to the keys [B, kv heads, S, hd] that `seen`, bool[T, S],
+    lets each query see."""
+    grouped = q.shape[1] != k.shape[1]
+    out: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=grouped)
     return out
 
 
@@ -115,8 +146,11 @@ __all__ = [
     "DecoderLayer",
     "RMSNorm",
     "Rope",
+    "RopeTable",
     "attend_causal",
     "attend_one",
+    "attend_seen",
+    "rope_angles",
     "rope_table",
     "rotate",
 ]

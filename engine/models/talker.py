@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.config import TalkerSpec
-from engine.models.layers import Attend, DecoderLayer, RMSNorm, Rope
+from engine.models.fused import FusedLayer, stack_rope
+from engine.models.layers import Attend, DecoderLayer, RMSNorm, Rope, RopeTable
 
 
 class TextProjection(nn.Module):
@@ -20,8 +22,8 @@ class TextProjection(nn.Module):
 
     def __init__(self, text_hidden: int, hidden: int) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(text_hidden, text_hidden)
-        self.fc2 = nn.Linear(text_hidden, hidden)
+        self.fc1: nn.Module = nn.Linear(text_hidden, text_hidden)
+        self.fc2: nn.Module = nn.Linear(text_hidden, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         projected: Tensor = self.fc2(F.silu(self.fc1(x)))
@@ -33,13 +35,32 @@ class Talker(nn.Module):
 
     def __init__(self, spec: TalkerSpec) -> None:
         super().__init__()
+        self.spec = spec.talker
         hidden = spec.talker.hidden
-        self.text_embd = nn.Embedding(spec.text_vocab, spec.text_hidden)
+        self.text_embd: nn.Module = nn.Embedding(spec.text_vocab, spec.text_hidden)
         self.text_proj = TextProjection(spec.text_hidden, hidden)
         self.codec_embd = nn.Embedding(spec.vocab, hidden)
         self.blk = nn.ModuleList(DecoderLayer(spec.talker) for _ in range(spec.talker.layers))
         self.output_norm = RMSNorm(hidden, spec.talker.norm_eps)
-        self.codec_head = nn.Linear(hidden, spec.vocab, bias=False)
+        self.codec_head: nn.Module = nn.Linear(hidden, spec.vocab, bias=False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.output_norm.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of activations."""
+        return self.output_norm.weight.dtype
+
+    def rope(self, positions: int) -> RopeTable:
+        """What the blocks' positions are turned by."""
+        return stack_rope(self.blk, self.spec, positions, self.output_norm.weight)
+
+    @property
+    def packed(self) -> bool:
+        """The blocks are those of fast kernels."""
+        return isinstance(self.blk[0], FusedLayer)
 
     def embed_text(self, ids: Tensor) -> Tensor:
         """Text ids [...] -> projected embeddings [..., hidden]."""

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from engine.codec import mel as mel_module
 from engine.codec.mel import HOP, WINDOW, log_mel, mel_filters
 from engine.config import SpeakerEncoderSpec
 from engine.errors import ModelFileError
 from engine.gguf.spec import read_talker_spec
 from engine.gguf.tensors import TensorFile
+from engine.models import speaker_encoder as module
 from engine.models.speaker_encoder import SpeakerEncoder
+from engine.pieces import run_through
 from tests.gguf.files import rewrite
 
 SPEC = SpeakerEncoderSpec(
@@ -92,6 +95,22 @@ def test_a_batch_is_its_clips_one_by_one():
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
 
 
+def test_a_vector_does_not_depend_on_the_pieces(monkeypatch):
+    mel = torch.randn(1, SPEC.mels, 61)
+    whole = encoder()(mel)
+    monkeypatch.setattr(module, "FRAMES", 7)
+    monkeypatch.setattr(module, "CHANNELS", 5)
+    torch.testing.assert_close(encoder()(mel), whole, rtol=0, atol=1e-5)
+    assert sum(1 for _ in encoder().steps(mel)) > 100
+
+
+def test_a_mel_does_not_depend_on_the_pieces(monkeypatch):
+    pcm = torch.from_numpy(np.random.RandomState(0).standard_normal(30_001) * 0.1).float()
+    whole = log_mel(pcm, 40)
+    monkeypatch.setattr(mel_module, "FRAMES", 9)
+    torch.testing.assert_close(log_mel(pcm, 40), whole, rtol=0, atol=1e-5)
+
+
 def test_blocks_dilate_by_their_number_and_one():
     dilations = [block.res2net[0].dilation for block in encoder().blk.values()]
     assert dilations == [(2,), (3,), (4,)]
@@ -100,7 +119,7 @@ def test_blocks_dilate_by_their_number_and_one():
 def test_a_voice_that_never_changes_has_a_deviation_of_next_to_nothing():
     pooling = encoder().asp
     constant = torch.randn(1, 72, 1).expand(-1, -1, 50)
-    mean, deviation = pooling(constant).chunk(2, dim=1)
+    mean, deviation = run_through(pooling.steps(constant)).chunk(2, dim=1)
     torch.testing.assert_close(mean, constant[..., :1], rtol=0, atol=1e-5)
     assert deviation.max() < 1e-5
     assert deviation.min() >= 1e-6 * 0.999  # the root of the variance's floor

@@ -1,0 +1,166 @@
+"""`framecast bench`: the load it makes, what it reports, and the random files it makes."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import engine
+from engine.assets import full_size
+from server.bench import load
+from server.bench.load import Round, run_round, summary, underrun
+from server.cli import main
+
+PEER = """
+import json, sys
+for line in sys.stdin:
+    count, frames = int(line), int(sys.argv[5])
+    seconds = 0.5 * count * frames
+    print(json.dumps({"seconds": seconds, "frames": count * frames, "first_audio_s": [0.25]}),
+          flush=True)
+"""
+
+
+@pytest.fixture
+def bench(custom_voice, capsys, monkeypatch):
+    """Run the command on the tiny model; its output."""
+    monkeypatch.setenv("FRAMECAST_KERNELS", "plain")
+    monkeypatch.setenv("FRAMECAST_DEVICE", "cpu")
+    files = ["--talker", str(custom_voice.talker), "--codec", str(custom_voice.codec)]
+
+    def run(*flags: str) -> tuple[int, str, str]:
+        code = main(["bench", *files, "--frames", "4", "--rounds", "2", *flags])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_json_reports_a_run_per_concurrency(bench):
+    code, out, _ = bench("--concurrency", "1,3", "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert "higher is better" in report["rtf_is"]
+    assert [run["concurrency"] for run in report["runs"]] == [1, 3]
+    for run in report["runs"]:
+        assert run["rtf_per_stream"] == pytest.approx(
+            run["rtf_aggregate"] / run["concurrency"], 1e-4
+        )
+        assert set(run["stage_ms"]) == {"talker", "predictor", "codec"}
+        assert all(value > 0 for value in run["stage_ms"].values())
+        assert 0 < run["first_audio_s"] <= run["first_audio_p95_s"]
+        assert "peer_rtf_aggregate" not in run
+
+
+def test_the_table_says_which_way_is_better(bench):
+    code, out, _ = bench("--concurrency", "2")
+    assert code == 0
+    head, row, foot = out.splitlines()
+    assert "rtf (higher is better)" in head
+    assert row.split()[0] == "2"
+    assert "peak memory" in foot
+
+
+def test_the_peer_is_measured_on_the_same_files_and_compared(bench, tmp_path, monkeypatch):
+    script = tmp_path / "peer.py"
+    script.write_text(PEER)
+    monkeypatch.setattr("server.bench.peer.__file__", str(script))
+    _, out, _ = bench("--concurrency", "2", "--json", "--peer", sys.executable)
+    (run,) = json.loads(out)["runs"]
+    assert run["peer_rtf_aggregate"] == pytest.approx(0.08 / 0.5)
+    assert run["peer_first_audio_s"] == 0.25
+    assert run["ratio_to_peer"] == pytest.approx(run["rtf_aggregate"] / 0.16, 1e-4)
+
+
+def test_a_python_without_the_peer_is_named(bench):
+    code, _, err = bench("--peer", "no-such-python")
+    assert code == 2
+    assert "`--peer` 'no-such-python'" in err
+
+
+def test_a_peer_that_ends_is_reported(bench, tmp_path, monkeypatch):
+    script = tmp_path / "peer.py"
+    script.write_text("raise SystemExit(1)")
+    monkeypatch.setattr("server.bench.peer.__file__", str(script))
+    code, _, err = bench("--peer", sys.executable)
+    assert code == 2
+    assert "realtimetts-qwen-native-cpu" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--concurrency", "0"], "`--concurrency`"),
+        (["--concurrency", "1,two"], "`--concurrency`"),
+        (["--frames", "0"], "`--frames`"),
+        (["--rounds", "0"], "`--rounds`"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_before_a_model_is_loaded(bench, flags, named):
+    code, _, err = bench(*flags)
+    assert code == 2
+    assert named in err
+
+
+def test_every_listener_of_a_round_hears_all_frames(start):
+    speech = start(slots=3, loop_window=0, silence_s=0)
+    result = run_round(speech, "Hello there.", 3, 5)
+    frame = speech.models[0].samples_per_frame / speech.models[0].sample_rate
+    assert result.audio_s == pytest.approx(3 * 5 * frame)
+    assert len(result.first_audio_s) == len(result.underruns) == 3
+
+
+def test_a_listener_that_fails_fails_the_round(start):
+    speech = start(slots=1, max_queue=0)
+    with pytest.raises(engine.Overloaded):
+        run_round(speech, "Hello there.", 3, 5)
+
+
+def test_an_underrun_is_the_silence_after_the_first_chunk():
+    assert underrun([(1.0, 0.5), (1.2, 0.5), (2.0, 0.5)]) == 0.0
+    assert underrun([(1.0, 0.5), (1.75, 0.5), (2.5, 0.5)]) == pytest.approx(0.5)
+
+
+def test_a_summary_takes_medians_over_rounds():
+    rounds = [
+        Round(seconds=2.0, audio_s=audio, first_audio_s=[0.1 * audio], underruns=[0.0],
+              stage_s={name: [0.01] for name in load.STAGES})
+        for audio in (2.0, 8.0, 4.0)
+    ]  # fmt: skip
+    report = summary(rounds, 2)
+    assert report["rtf_aggregate"] == 2.0
+    assert report["rtf_per_stream"] == 1.0
+    assert report["first_audio_s"] == pytest.approx(0.4)
+    assert report["stage_ms"] == dict.fromkeys(load.STAGES, 10.0)
+
+
+@pytest.fixture
+def small_sizes(monkeypatch):
+    """The published shapes with everything narrow but the vocabularies' bounds."""
+    monkeypatch.setattr(full_size, "_SIZES", {"0.6b": full_size._Widths(64, 96, "0b6")})
+    monkeypatch.setattr(full_size, "_TEXT_VOCAB", 700)
+    monkeypatch.setattr(full_size, "_POOL", 32)
+
+
+def test_random_files_are_read_as_a_model_of_that_size(small_sizes, tmp_path):
+    files = engine.random_files(tmp_path, "0.6b", "q8_0")
+    with engine.load(files, engine.EngineConfig(slots=1, device="cpu", kernels="plain")) as speech:
+        (model,) = speech.models
+        assert model.size == "0b6"
+        result = run_round(speech, "Hello there.", 1, 3)
+    assert result.audio_s == pytest.approx(0.24)
+
+
+def test_random_files_that_are_there_are_taken(small_sizes, tmp_path):
+    first = engine.random_files(tmp_path, "0.6b", "q8_0")
+    times = [path.stat().st_mtime_ns for path in (first.talker, first.codec)]
+    again = engine.random_files(tmp_path, "0.6b", "q8_0")
+    assert again == first
+    assert [path.stat().st_mtime_ns for path in (again.talker, again.codec)] == times
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".gguf", ".gguf"]
+
+
+def test_an_unknown_type_of_random_files_is_refused(tmp_path):
+    with pytest.raises(engine.InvalidRequest, match="q9_9"):
+        engine.random_files(tmp_path, "0.6b", "q9_9")
