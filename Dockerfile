@@ -21,7 +21,10 @@ ENV PATH=/opt/framecast/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     FRAMECAST_HOST=0.0.0.0 \
     FRAMECAST_PORT=8000 \
-    FRAMECAST_CACHE=/home/framecast/.cache/framecast
+    FRAMECAST_CACHE=/home/framecast/.cache/framecast \
+    FRAMECAST_VOICES_DIR=/home/framecast/voices
+# A volume mounted here is the user's own.
+RUN mkdir -m 700 /home/framecast/voices
 # Builds the placeholder voice, so that the container may run with a read-only file system.
 RUN python -c "import engine; engine.bundled_voice()"
 EXPOSE 8000

@@ -9,8 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
+    "DEFAULT_TEXT_STEPS": "engine.text.steps",
+    "TEXT_STEPS": "engine.text.steps",
     "Audio": "engine.stream",
     "Cancelled": "engine.errors",
+    "Clip": "engine.voice",
     "DeadlineExceeded": "engine.errors",
     "Engine": "engine.engine",
     "EngineConfig": "engine.config",
@@ -21,14 +24,18 @@ _HOME = {
     "Finished": "engine.stream",
     "GenerationFailed": "engine.errors",
     "Health": "engine.engine",
+    "InputTimeout": "engine.errors",
     "InvalidRequest": "engine.errors",
+    "LiveStream": "engine.live",
     "ModelFileError": "engine.errors",
     "ModelFiles": "engine.config",
     "ModelInfo": "engine.catalog",
     "ModelNotFound": "engine.errors",
     "Overloaded": "engine.errors",
     "PayloadTooLarge": "engine.errors",
+    "Pending": "engine.pending",
     "Sampling": "engine.request",
+    "Segments": "engine.text.segments",
     "SlowReader": "engine.errors",
     "SpeechRequest": "engine.request",
     "Stats": "engine.stream",
@@ -36,16 +43,27 @@ _HOME = {
     "UnknownVoice": "engine.errors",
     "UnsupportedMode": "engine.errors",
     "Utterance": "engine.utterance",
+    "Voice": "engine.voice",
     "bundled_voice": "engine.assets",
+    "check_text_steps": "engine.text.steps",
     "convert_checkpoint": "engine.convert.checkpoint",
     "fetch_model": "engine.convert.fetch",
     "inspect": "engine.gguf.inspect",
     "load": "engine.engine",
+    "pack_rvq": "engine.latents",
+    "pack_spk": "engine.latents",
+    "random_files": "engine.assets.full_size",
+    "read_clip": "engine.audio.decode",
     "to_pcm16": "engine.stream",
+    "unpack_rvq": "engine.latents",
+    "unpack_spk": "engine.latents",
+    "usable_cores": "engine.machine",
 }
 
 if TYPE_CHECKING:
     from engine.assets import bundled_voice
+    from engine.assets.full_size import random_files
+    from engine.audio.decode import read_clip
     from engine.catalog import ModelInfo
     from engine.config import EngineConfig, ModelFiles
     from engine.convert.checkpoint import convert_checkpoint
@@ -57,6 +75,7 @@ if TYPE_CHECKING:
         EngineError,
         EngineUnavailable,
         GenerationFailed,
+        InputTimeout,
         InvalidRequest,
         ModelFileError,
         ModelNotFound,
@@ -67,9 +86,16 @@ if TYPE_CHECKING:
         UnsupportedMode,
     )
     from engine.gguf.inspect import inspect
+    from engine.latents import pack_rvq, pack_spk, unpack_rvq, unpack_spk
+    from engine.live import LiveStream
+    from engine.machine import usable_cores
+    from engine.pending import Pending
     from engine.request import FinishReason, Sampling, SpeechRequest
     from engine.stream import Audio, Finished, Stats, Stream, to_pcm16
+    from engine.text.segments import Segments
+    from engine.text.steps import DEFAULT_TEXT_STEPS, TEXT_STEPS, check_text_steps
     from engine.utterance import Utterance
+    from engine.voice import Clip, Voice
 
 
 def __getattr__(name: str) -> Any:
@@ -87,8 +113,11 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "DEFAULT_TEXT_STEPS",
+    "TEXT_STEPS",
     "Audio",
     "Cancelled",
+    "Clip",
     "DeadlineExceeded",
     "Engine",
     "EngineConfig",
@@ -99,14 +128,18 @@ __all__ = [
     "Finished",
     "GenerationFailed",
     "Health",
+    "InputTimeout",
     "InvalidRequest",
+    "LiveStream",
     "ModelFileError",
     "ModelFiles",
     "ModelInfo",
     "ModelNotFound",
     "Overloaded",
     "PayloadTooLarge",
+    "Pending",
     "Sampling",
+    "Segments",
     "SlowReader",
     "SpeechRequest",
     "Stats",
@@ -114,10 +147,19 @@ __all__ = [
     "UnknownVoice",
     "UnsupportedMode",
     "Utterance",
+    "Voice",
     "bundled_voice",
+    "check_text_steps",
     "convert_checkpoint",
     "fetch_model",
     "inspect",
     "load",
+    "pack_rvq",
+    "pack_spk",
+    "random_files",
+    "read_clip",
     "to_pcm16",
+    "unpack_rvq",
+    "unpack_spk",
+    "usable_cores",
 ]

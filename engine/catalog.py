@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from engine.config import ModelSpec, Speaker, TalkerSpec
 from engine.errors import InvalidRequest, ModelNotFound, UnknownVoice, UnsupportedMode
 from engine.request import SpeechRequest, Task
@@ -49,7 +47,11 @@ SMALL = "0b6"
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A loaded model as callers see it; `languages` leaves out "auto", which always works."""
+    """A loaded model as callers see it; `languages` leaves out "auto", which always works.
+
+    `clones` says that it can take a voice from a clip, `clones_in_context` that it can also go on
+    in the clip's manner; a voice then has `code_groups` rows of codes below `codebook_size`.
+    """
 
     name: str
     task: Task
@@ -61,6 +63,10 @@ class ModelInfo:
     sample_rate: int
     samples_per_frame: int
     speaker_width: int
+    clones: bool = False
+    clones_in_context: bool = False
+    code_groups: int = 16
+    codebook_size: int = 2048
     created: int = field(default_factory=lambda: int(time.time()))
 
 
@@ -113,7 +119,6 @@ class Catalog:
         """
         _check_task(request, spec)
         speaker = _speaker(request, spec)
-        _check_vector(request, spec)
         language = language_id(request.language, spec)
         dialect = speaker.dialect if speaker else None
         if dialect and _language_name(request.language, spec) in {None, "chinese"}:
@@ -186,7 +191,7 @@ def _check_task(request: SpeechRequest, spec: TalkerSpec) -> None:
 
 def _speaker(request: SpeechRequest, spec: TalkerSpec) -> Speaker | None:
     voice = request.voice
-    if voice is None:
+    if not isinstance(voice, str):
         return spec.speakers[0] if spec.speakers else None
     for speaker in spec.speakers:
         if speaker.name.lower() == voice.strip().lower():
@@ -194,7 +199,7 @@ def _speaker(request: SpeechRequest, spec: TalkerSpec) -> Speaker | None:
     if spec.task == "base":
         raise UnsupportedMode(
             f"voice {voice!r} is not available: a Base model has no named voices, it speaks in the "
-            "voice of a `speaker_embedding`",
+            "voice of a clip (`ref_audio`) or of a `speaker_embedding`",
             "voice",
         )
     if spec.task == "voice_design":
@@ -204,24 +209,6 @@ def _speaker(request: SpeechRequest, spec: TalkerSpec) -> Speaker | None:
             "voice",
         )
     raise UnknownVoice(voice, (speaker.name for speaker in spec.speakers))
-
-
-def _check_vector(request: SpeechRequest, spec: TalkerSpec) -> None:
-    vector = request.speaker_embedding
-    if vector is None:
-        return
-    if spec.task != "base":
-        raise UnsupportedMode(
-            f"`speaker_embedding` needs a Base model; {spec.name!r} is a {spec.task} model",
-            "speaker_embedding",
-        )
-    width = spec.talker.hidden
-    if vector.shape != (width,):
-        raise InvalidRequest(
-            f"`speaker_embedding` must have {width} values, got {vector.size}", "speaker_embedding"
-        )
-    if not np.isfinite(vector).all():
-        raise InvalidRequest("`speaker_embedding` must hold finite numbers", "speaker_embedding")
 
 
 def _takes_instructions(spec: TalkerSpec) -> bool:
@@ -241,7 +228,16 @@ def _info(spec: ModelSpec) -> ModelInfo:
         sample_rate=spec.codec.sample_rate,
         samples_per_frame=spec.codec.samples_per_frame,
         speaker_width=talker.talker.hidden,
+        clones=talker.task == "base" and talker.speaker_encoder is not None,
+        clones_in_context=_clones_in_context(spec),
+        code_groups=talker.code_groups,
+        codebook_size=spec.codec.codebook_size,
     )
+
+
+def _clones_in_context(spec: ModelSpec) -> bool:
+    encoders = (spec.talker.speaker_encoder, spec.codec.encoder)
+    return spec.talker.task == "base" and None not in encoders
 
 
 __all__ = ["Catalog", "Delivery", "ModelInfo", "language_id", "public_languages"]

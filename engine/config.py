@@ -9,9 +9,12 @@ from typing import Literal, get_args
 
 from engine.errors import InvalidRequest
 from engine.request import Task
+from engine.text.steps import DEFAULT_TEXT_STEPS, check_text_steps
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "f32", "bf16", "f16"]
+Kernels = Literal["auto", "plain"]
+Stored = Literal["auto", "f32", "bf16"]
 
 _LEAST = {
     "slots": 1,
@@ -22,10 +25,20 @@ _LEAST = {
     "max_frames": 1,
     "stream_bytes": 1,
     "read_timeout_s": 0,
+    "input_timeout_s": 0,
     "loop_window": 0,
     "loop_max_period": 0,
     "loop_repeats": 1,
     "silence_s": 0,
+    "voice_cache_bytes": 0,
+}
+
+_CHOICES = {
+    "device": Device,
+    "dtype": DType,
+    "kernels": Kernels,
+    "kv_dtype": Stored,
+    "codec_dtype": Stored,
 }
 
 
@@ -34,27 +47,42 @@ class EngineConfig:
     """How an engine runs.
 
     Args:
+        kernels: "auto" keeps weights packed as the CPU multiplies them fastest, measured at load;
+            "plain" multiplies in `dtype`, as does any other device, another `dtype` than "auto",
+            and `reference`.
+        kv_dtype: what keys and values are kept in; "auto" is BF16 beside packed weights.
+        codec_dtype: what packed kernels decode sound in; "auto" is the faster of BF16 and F32.
         slots: utterances generated at the same time.
         kv_positions: prompt and generated positions one slot can hold.
-        max_queue: requests that may wait for a slot; one more is refused.
-        max_queue_s: seconds of sound that may be waiting or being made; one job is always let in,
-            0 is no limit.
+        max_queue: requests that may wait for a slot; one more is refused. A tenant with less than
+            an equal share of the queue is let in up to twice as many.
+        max_queue_s: seconds of sound that may be waiting or being made, with the same exception;
+            one job is always let in, 0 is no limit.
         max_frames: ceiling of frames per utterance when the request names none.
         ramp: frames per codec flush of a new stream; the last value repeats.
         stream_bytes: sound a stream holds before its slot is paused.
         read_timeout_s: a full stream nobody reads fails after this long.
+        input_timeout_s: a request whose input is open fails when it needs more of it and nothing
+            comes for so long.
         loop_window, loop_max_period, loop_repeats: the `loop` guard; window 0 turns it off.
         silence_s, silence_dbfs: the `silence` guard; 0 s turns it off.
         reference: constant batch width and one lane per codec call, so that a slot's result is
             bit-equal whatever runs beside it (F32 only; slower).
+        voice_cache_bytes: what is kept, per model, of cloned voices so that they start at once:
+            encoded clips, primed codec lanes, prompt prefixes; 0 keeps nothing.
         paragraph_pause_s: silence between the parts of a long text where a paragraph ends.
         terminal_mark: `speak` adds a missing final mark, so that the last word is said whole.
+        normalize: steps of the text front end for requests that name none.
+        lexicon: a file of respellings for its step `lexicon`.
         strict_instructions: refuse instructions a model cannot use instead of warning.
         nan_fill: fill unused cache rows with NaN, so that a stray read cannot pass (tests).
     """
 
     device: Device = "auto"
     dtype: DType = "auto"
+    kernels: Kernels = "auto"
+    kv_dtype: Stored = "auto"
+    codec_dtype: Stored = "auto"
     slots: int = 8
     kv_positions: int = 2560
     max_queue: int = 64
@@ -63,14 +91,18 @@ class EngineConfig:
     ramp: tuple[int, ...] = (1, 1, 2, 4, 8)
     stream_bytes: int = 4 * 1024 * 1024
     read_timeout_s: float = 30.0
+    input_timeout_s: float = 30.0
     loop_window: int = 64
     loop_max_period: int = 16
     loop_repeats: int = 4
     silence_s: float = 3.0
     silence_dbfs: float = -50.0
     reference: bool = False
+    voice_cache_bytes: int = 256 * 1024 * 1024
     paragraph_pause_s: float = 0.4
     terminal_mark: bool = True
+    normalize: tuple[str, ...] = DEFAULT_TEXT_STEPS
+    lexicon: Path | None = None
     strict_instructions: bool = False
     nan_fill: bool = False
 
@@ -81,15 +113,19 @@ class EngineConfig:
                 raise InvalidRequest(
                     f"`{name}` must be at least {low}, got {getattr(self, name)}", name
                 )
-        for name, known in (("device", get_args(Device)), ("dtype", get_args(DType))):
+        for name, choices in _CHOICES.items():
+            known = get_args(choices)
             if getattr(self, name) not in known:
                 raise InvalidRequest(
                     f"`{name}` must be one of {', '.join(known)}, got {getattr(self, name)!r}", name
                 )
+        check_text_steps(self.normalize)
         if not self.ramp or min(self.ramp) < 1:
             raise InvalidRequest(f"`ramp` must hold frame counts, got {self.ramp}", "ramp")
         if self.reference and self.dtype not in {"auto", "f32"}:
             raise InvalidRequest(f"`reference` needs `dtype` f32, got {self.dtype}", "reference")
+        if self.reference and self.kv_dtype == "bf16":
+            raise InvalidRequest("`reference` needs `kv_dtype` f32, got bf16", "reference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +255,6 @@ class TalkerSpec:
     languages: Mapping[str, int]
     speakers: tuple[Speaker, ...]
     generation: GenerationDefaults
-    has_speaker_encoder: bool
     speaker_encoder: SpeakerEncoderSpec | None = None
 
     @property
@@ -285,10 +320,12 @@ __all__ = [
     "Device",
     "EngineConfig",
     "GenerationDefaults",
+    "Kernels",
     "ModelFiles",
     "ModelSpec",
     "Speaker",
     "SpeakerEncoderSpec",
+    "Stored",
     "TalkerSpec",
     "TextTokens",
 ]

@@ -15,17 +15,23 @@ from typing import Any, TypeVar
 from engine.catalog import Catalog, ModelInfo
 from engine.config import EngineConfig, ModelFiles, ModelSpec
 from engine.errors import EngineUnavailable, InvalidRequest
+from engine.extraction import Extraction
 from engine.gguf.spec import read_model_spec
+from engine.live import LiveStream
+from engine.pending import Pending
 from engine.request import Sampling, SpeechRequest
 from engine.running import Books
 from engine.scheduler import Scheduler
 from engine.stream import Stream
+from engine.text.language import detect
 from engine.tts.intake import Envelope, Intake
 from engine.tts.load import load_intake, load_runner, resolve_device, resolve_dtype
 from engine.tts.runner import Runner
 from engine.tts.slot import Entry
+from engine.tts.sources import check_voice
 from engine.utterance import Utterance
-from engine.worker import Call, Cancel, Stop, Submit, Wake, Worker
+from engine.voice import TAIL_S, Clip, Voice, tail_samples
+from engine.worker import Append, Call, Cancel, EndInput, Stop, Submit, Wake, Worker
 
 T = TypeVar("T")
 
@@ -45,7 +51,12 @@ class Health:
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """Counts since the start; `finished` counts ended jobs by reason. `memory_bytes` is what
-    weights, caches and codec state take."""
+    weights, caches, codec state and kept voices take.
+
+    `queued` counts requests that wait for a slot, `preparing` those whose voice is still being
+    made and clips that become voices. `voice_encodes` counts runs of an encoder,
+    `voice_cache_hits` what was found made: encodings, primed lanes and prompt prefixes.
+    """
 
     slots: int
     active: int
@@ -54,6 +65,10 @@ class EngineStats:
     frames_per_second: float
     finished: dict[str, int]
     memory_bytes: int
+    preparing: int = 0
+    voice_encodes: int = 0
+    voice_cache_hits: int = 0
+    voice_cache_bytes: int = 0
 
 
 class Engine:
@@ -77,11 +92,14 @@ class Engine:
         self._catalog = catalog
         self._intakes = {intake.spec.name: intake for intake in intakes}
         self._runners = runners
+        self._by_name = {runner.name: runner for runner in runners}
+        self._memory_bytes = sum(runner.nbytes for runner in runners)  # grows by voices only
         capacity = config.slots * len(runners) + config.max_queue
         rate = min(intake.spec.codec.frame_rate for intake in intakes)
         most = config.max_queue_s * rate or None
         self._scheduler: Scheduler[Entry] = Scheduler(capacity, max_frames=most)
         self._worker = Worker(runners, self._scheduler)
+        self._extraction = Extraction(self._worker, config.max_queue + config.slots)
         self._numbers = itertools.count(1)
         self._accepting = True
         self._utterances: weakref.WeakSet[Utterance] = weakref.WeakSet()
@@ -117,6 +135,68 @@ class Engine:
         envelope = self._envelope(id, tenant, priority, timeout_s)
         return self._submit(self._intake(request), request, envelope)
 
+    def open(
+        self,
+        request: SpeechRequest,
+        *,
+        id: str | None = None,  # noqa: A002
+        tenant: str = "",
+        priority: int = 0,
+        timeout_s: float | None = None,
+        input_timeout_s: float | None = None,
+    ) -> LiveStream:
+        """Like `submit` for a text that is still being written: the request's is its beginning,
+        and may be empty.
+
+        It takes a slot once its first word is certain. An in-context clone needs as much text
+        before, token for frame, as its reference is longer than what it says.
+
+        The text is taken as it is when `normalize` is None or False. With steps, or True, the
+        front end reads it sentence by sentence, so that the first sound needs the first sentence,
+        and adds a missing final mark; pauses asked for inside the text are not made.
+
+        Args:
+            id, tenant, priority: as for `submit`.
+            timeout_s: the stream fails after so many seconds, those included in which it waited
+                for text.
+            input_timeout_s: the stream fails with `InputTimeout` when it needs text and none
+                comes for so long; None takes the engine's setting.
+
+        Raises:
+            InvalidRequest, ModelNotFound, Overloaded, EngineUnavailable: as for `submit`.
+        """
+        if input_timeout_s is not None and input_timeout_s <= 0:
+            raise InvalidRequest(
+                f"`input_timeout_s` must be above 0, got {input_timeout_s:g}", "input_timeout_s"
+            )
+        envelope = self._envelope(id, tenant, priority, timeout_s)
+        intake = self._intake(request)
+        self._check_alive()
+        patience_s = input_timeout_s or self.config.input_timeout_s
+        entry, feed = intake.open(request, envelope, *self._callbacks(envelope), patience_s)
+        post = self._worker.post
+        live = LiveStream(
+            entry.stream,
+            feed,
+            append=lambda ids: post(Append(entry, ids)),
+            end=lambda ids, tokens: post(
+                EndInput(entry, ids, intake.ceiling(request, entry, tokens))
+            ),
+        )
+        beginning = feed.push(request.text)
+        self._post(entry)
+        if beginning:
+            post(Append(entry, beginning))
+        return live
+
+    def check(self, request: SpeechRequest) -> None:
+        """Refuse what `open` would refuse of a request, whatever text it gets; nothing is queued.
+
+        Raises:
+            InvalidRequest, ModelNotFound: as for `submit`.
+        """
+        self._intake(request).open(request, Envelope("check"), lambda: None, lambda: None, 1.0)
+
     def speak(
         self,
         request: SpeechRequest,
@@ -128,8 +208,9 @@ class Engine:
         streaming: bool = True,
         redraw: bool = False,
     ) -> Utterance:
-        """Like `submit` for a text of any length: what does not fit one slot is split at
-        sentences into jobs that follow each other, each with a seed derived from the request's.
+        """Like `submit` for a text of any kind and length: the front end prepares it, and what
+        does not fit one slot is split at sentences into jobs that follow each other, each with a
+        seed derived from the request's.
 
         Args:
             streaming: somebody listens while it is made; False flushes in larger pieces.
@@ -152,8 +233,58 @@ class Engine:
         self._utterances.add(utterance)
         return utterance
 
+    def extract_voice(
+        self,
+        clip: Clip,
+        *,
+        transcript: str | None = None,
+        model: str | None = None,
+        ref_tail_silence: float = TAIL_S,
+    ) -> Pending[Voice]:
+        """Make a voice of a clip, on the worker between frames; returns at once.
+
+        Args:
+            transcript: what the clip says, for in-context clones; None is for its vector alone.
+            model: whose encoders hear it, None for the default model.
+            ref_tail_silence: seconds of silence after the clip in its codes, 0 to 2.
+
+        Raises:
+            UnsupportedMode: the model cannot take voices from clips.
+            InvalidRequest: the transcript cannot be what the clip says; a value out of range.
+            ModelNotFound, EngineUnavailable: as for `submit`.
+            Overloaded: too many clips wait.
+        """
+        self._check_alive()
+        name = self._catalog.spec(model).name
+        tail_samples(ref_tail_silence)
+        warnings = self._intakes[name].reference(clip, transcript, ref_tail_silence)
+        return self._extraction.extract(
+            name,
+            self._by_name[name].cloning,
+            clip,
+            transcript=transcript,
+            tail_s=ref_tail_silence,
+            warnings=warnings,
+        )
+
+    def check_voice(self, voice: Voice, model: str | None = None) -> None:
+        """Refuse a voice that a model (None: the default) cannot speak in.
+
+        Raises:
+            UnsupportedMode: it is no Base model, or one of another width.
+            InvalidRequest: the codes are not of its codec.
+            ModelNotFound: no such model is loaded.
+        """
+        check_voice(voice, self._catalog.spec(model))
+
+    def purge_voice(self, voice: Voice) -> Pending[int]:
+        """Drop all that is kept of a voice and of the clip it was made of: the bytes freed."""
+        self._check_alive()
+        return self._extraction.purge(voice, [runner.cloning for runner in self._runners])
+
     def warm_up(self) -> None:
         """Speak a short text with every model through the ordinary path; then be ready."""
+        detect(_WARM_UP_TEXT)  # reads its model, which takes most of a second
         for model in self.models:
             designed = model.task == "voice_design"
             request = SpeechRequest(
@@ -176,6 +307,7 @@ class Engine:
 
     async def stats(self) -> EngineStats:
         """Counts for metrics; cheap."""
+        cloning = [runner.cloning for runner in self._runners]
         return EngineStats(
             slots=sum(runner.capacity for runner in self._runners),
             active=self._worker.active,
@@ -183,7 +315,11 @@ class Engine:
             frames_total=sum(runner.frames_total for runner in self._runners),
             frames_per_second=self._scheduler.frames_per_second,
             finished=dict(self._worker.finished),
-            memory_bytes=sum(runner.nbytes for runner in self._runners),
+            memory_bytes=self._memory_bytes + sum(each.nbytes for each in cloning),
+            preparing=self._worker.chores,
+            voice_encodes=sum(each.encoder.runs for each in cloning),
+            voice_cache_hits=sum(each.keeper.hits for each in cloning),
+            voice_cache_bytes=sum(each.keeper.nbytes for each in cloning),
         )
 
     def books(self) -> list[Books]:
@@ -215,7 +351,8 @@ class Engine:
     @property
     def _speaking(self) -> bool:
         # A long text whose next part was not asked for yet holds no permit.
-        return bool(self._scheduler.in_flight) or any(u.continues for u in list(self._utterances))
+        continues = any(utterance.continues for utterance in list(self._utterances))
+        return bool(self._scheduler.in_flight) or continues or self._extraction.busy
 
     async def aclose(self) -> None:
         """Like `close`, without blocking the loop."""
@@ -246,20 +383,25 @@ class Engine:
         label = f"{name or uuid.uuid4().hex}#{next(self._numbers)}"
         return Envelope(label, tenant, priority, deadline)
 
-    def _submit(self, intake: Intake, request: SpeechRequest, envelope: Envelope) -> Stream:
+    def _check_alive(self, continuation: bool = False) -> None:
         if not self._worker.alive:
             raise EngineUnavailable(self._worker.fault or "the engine is closed")
-        if not self._accepting and not envelope.continuation:
+        if not self._accepting and not continuation:
             raise EngineUnavailable("the engine is shutting down")
-        entry = intake.entry(
-            request,
-            envelope,
-            on_cancel=lambda: self._worker.post(Cancel(envelope.id)),
-            on_drained=lambda: self._worker.post(Wake()),
-        )
+
+    def _submit(self, intake: Intake, request: SpeechRequest, envelope: Envelope) -> Stream:
+        self._check_alive(envelope.continuation)
+        entry = intake.entry(request, envelope, *self._callbacks(envelope))
+        self._post(entry)
+        return entry.stream
+
+    def _callbacks(self, envelope: Envelope) -> tuple[Callable[[], None], Callable[[], None]]:
+        post = self._worker.post
+        return lambda: post(Cancel(envelope.id)), lambda: post(Wake())
+
+    def _post(self, entry: Entry) -> None:
         self._scheduler.reserve(entry.job)
         self._worker.post(Submit(entry))
-        return entry.stream
 
 
 def load(

@@ -8,6 +8,7 @@ EngineError
 ├── PayloadTooLarge
 ├── Overloaded                no permit; says when to come back
 ├── DeadlineExceeded          in the queue or running past the request's limit
+├── InputTimeout              the input was open and nothing more came
 ├── EngineUnavailable         starting, draining, device lost
 ├── GenerationFailed          the model produced nothing usable
 ├── Cancelled                 the listener left
@@ -74,6 +75,10 @@ class DeadlineExceeded(EngineError):
     """The request's own time limit passed before it was done."""
 
 
+class InputTimeout(EngineError):
+    """The request's input was left open and nothing more of it came."""
+
+
 class EngineUnavailable(EngineError):
     """The engine is starting, draining or has lost its device."""
 
@@ -100,6 +105,7 @@ __all__ = [
     "EngineError",
     "EngineUnavailable",
     "GenerationFailed",
+    "InputTimeout",
     "InvalidRequest",
     "ModelFileError",
     "ModelNotFound",

@@ -11,6 +11,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from engine.voice import TAIL_S, Clip, Voice
+
 Task = Literal["custom_voice", "voice_design", "base"]
 
 SEED_LIMIT = 2**63
@@ -52,27 +54,37 @@ class SpeechRequest:
 
     Args:
         text: what to say; control markers in it are ordinary text.
-        voice: a named speaker, or None for the model's default.
+        voice: a named speaker, a `Voice` for a Base model, or None for the model's default.
         language: a language name, ISO code, BCP-47 tag or "auto".
         instructions: how to say it; never spoken.
         task: what the model must be able to do; None infers it.
+        reference: a clip whose voice a Base model takes; with `reference_text`, what the clip
+            says, it goes on in the clip's manner (an in-context clone).
+        ref_tail_silence: seconds of silence put after the clip of an in-context clone, 0 to 2, so
+            that its last sound is not carried on.
         speaker_embedding: F32[talker hidden], the voice of a Base model.
         reference_codes: int64[code groups, frames], with `reference_text` an in-context clone.
         non_streaming_mode: True lays the whole text before the first frame, False interleaves
             it; None takes the mode's default.
         model: the name of a loaded model, None for the default one.
+        normalize: what `Engine.speak` does to the text first: a list of the front end's steps,
+            True for the engine's, False for none, not even a final mark; None as the engine is
+            set. `submit` takes the text as it is.
     """
 
     text: str
-    voice: str | None = None
+    voice: str | Voice | None = None
     language: str = "auto"
     instructions: str | None = None
     task: Task | None = None
     speaker_embedding: npt.NDArray[np.float32] | None = None
     reference_codes: npt.NDArray[np.int64] | None = None
     reference_text: str | None = None
+    reference: Clip | None = None
+    ref_tail_silence: float = TAIL_S
     non_streaming_mode: bool | None = None
     model: str | None = None
+    normalize: bool | tuple[str, ...] | None = None
     sampling: Sampling = field(default_factory=Sampling)
 
 

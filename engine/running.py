@@ -10,18 +10,24 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from engine.errors import EngineError
+from engine.incoming import OpenInput
+from engine.pieces import Steps
 from engine.request import Job
 from engine.stream import Stream
 
 
 class Waiting(Protocol):
-    """An accepted job and its stream: all the queue needs to know of an entry."""
+    """An accepted job, its stream and its open input: all the queue needs to know of an entry."""
 
     @property
     def job(self) -> Job: ...
 
     @property
     def stream(self) -> Stream: ...
+
+    @property
+    def input(self) -> OpenInput | None:
+        """What has come of an input that was open at first; None when all came at once."""
 
 
 E = TypeVar("E", bound=Waiting)
@@ -77,6 +83,12 @@ class Runner(Protocol[E]):
 
     def stalls(self, now: float) -> bool:
         """An admission now would leave a listener without sound; a little later may not."""
+
+    def ready(self, entry: E) -> E | None:
+        """The entry as it may be admitted; None when `prepare` has something to do for it."""
+
+    def prepare(self, entry: E) -> Steps[E]:
+        """Make what an entry needs before it may be admitted, in pieces; raises what is wrong."""
 
     def admit(self, entry: E, now: float) -> None:
         """Take a free slot; what goes wrong is the entry's own failure and is not raised."""

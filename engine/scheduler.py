@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from engine.errors import Overloaded
@@ -32,14 +33,31 @@ def fair(jobs: Sequence[Job], served: Mapping[str, int]) -> int:
 
 E = TypeVar("E", bound=Waiting)
 
+# While the permits are taken, tenants with less than an equal share still get in, so that a flood
+# costs its own tenant only; there are never more than so many times the permits.
+_CROWDED = 2
+
+
+@dataclass(slots=True)
+class _Held:
+    """What accepted jobs hold together: permits, and frames they may need at most."""
+
+    jobs: int = 0
+    frames: int = 0
+
+    def add(self, job: Job, times: int = 1) -> None:
+        self.jobs += times
+        self.frames += times * job.cost_frames
+
 
 class Scheduler(Generic[E]):
     """Permits, queue and the books of both.
 
     Args:
-        capacity: jobs accepted at the same time, running ones included.
-        max_frames: frames the accepted jobs may be expected to need together; the first job is
-            always let in, None is no limit.
+        capacity: jobs accepted at the same time, running ones included; up to twice as many of
+            tenants that hold less than an equal share.
+        max_frames: frames the accepted jobs may be expected to need together, with the same
+            exception; the first job is always let in, None is no limit.
         policy: picks the next job.
     """
 
@@ -50,7 +68,9 @@ class Scheduler(Generic[E]):
         self._max_frames = max_frames
         self._policy = policy
         self._lock = threading.Lock()
-        self._accepted: dict[str, int] = {}  # job id -> cost in frames
+        self._accepted: dict[str, Job] = {}
+        self._held = _Held()
+        self._tenants: dict[str, _Held] = {}
         self._queue: list[E] = []
         self._served: Counter[str] = Counter()
         self._rate = 0.0  # frames per second, smoothed; 0 until measured
@@ -66,21 +86,26 @@ class Scheduler(Generic[E]):
         """
         with self._lock:
             if not job.continuation and self._full(job):
-                depth, wait = len(self._accepted), self._wait()
+                depth, wait = self._held.jobs, self._wait()
                 raise Overloaded(
                     f"{depth} requests are waiting or running, no more are accepted; "
                     f"try again in {max(1, round(wait))} s",
                     wait,
                     depth,
                 )
-            self._accepted[job.id] = job.cost_frames
+            self._accepted[job.id] = job
+            self._held.add(job)
+            self._tenants.setdefault(job.tenant, _Held()).add(job)
 
     def release(self, job: Job, frames: int | None = None) -> None:
         """Give the permit back; `frames` is what a completed job really took."""
         with self._lock:
-            cost = self._accepted.pop(job.id, None)
-            if cost and frames:
-                self._share += 0.1 * (min(1.0, frames / cost) - self._share)
+            accepted = self._accepted.pop(job.id, None)
+            if accepted is None:
+                return
+            self._forget(accepted)
+            if accepted.cost_frames and frames:
+                self._share += 0.1 * (min(1.0, frames / accepted.cost_frames) - self._share)
 
     def note_rate(self, frames: int, seconds: float) -> None:
         """Record how fast frames of all slots together are made."""
@@ -92,7 +117,7 @@ class Scheduler(Generic[E]):
     def in_flight(self) -> int:
         """Permits taken: jobs waiting or running."""
         with self._lock:
-            return len(self._accepted)
+            return self._held.jobs
 
     @property
     def queued(self) -> int:
@@ -110,13 +135,14 @@ class Scheduler(Generic[E]):
         self._queue.append(entry)
 
     def waited(self, model: str, now: float) -> float | None:
-        """Seconds the longest waiting entry of a model has waited, None when none waits."""
-        arrivals = [entry.job.arrival for entry in self._queue if entry.job.model == model]
+        """Seconds the longest waiting entry of a model has waited, None when none could run."""
+        waiting = [entry for entry in self._queue if _admissible(entry, model)]
+        arrivals = [entry.job.arrival for entry in waiting]
         return now - min(arrivals) if arrivals else None
 
     def take(self, model: str) -> E | None:
-        """Remove and return the next entry of a model, None when none waits."""
-        places = [i for i, entry in enumerate(self._queue) if entry.job.model == model]
+        """Remove and return the next entry of a model, None when none waits for a slot."""
+        places = [i for i, entry in enumerate(self._queue) if _admissible(entry, model)]
         if not places:
             return None
         place = places[self._policy([self._queue[i].job for i in places], self._served)]
@@ -127,7 +153,8 @@ class Scheduler(Generic[E]):
         return entry
 
     def sweep(self, now: float) -> list[E]:
-        """Remove and return the entries whose stream has ended or whose deadline has passed."""
+        """Remove and return the entries whose stream has ended, whose deadline has passed, or
+        whose input was waited for too long."""
         gone = [entry for entry in self._queue if _gone(entry, now)]
         if gone:
             self._queue = [entry for entry in self._queue if entry not in gone]
@@ -146,23 +173,45 @@ class Scheduler(Generic[E]):
             least = min(self._served[tenant] for tenant in waiting)
             self._served[job.tenant] = max(self._served[job.tenant], least - job.cost_frames)
 
-    def _full(self, job: Job) -> bool:
-        if len(self._accepted) >= self._capacity:
-            return True
-        if self._max_frames is None or not self._accepted:
-            return False
-        return self._backlog() + job.cost_frames * self._share > self._max_frames
+    def _forget(self, job: Job) -> None:
+        own = self._tenants[job.tenant]
+        for held in (self._held, own):
+            held.add(job, -1)
+        if not own.jobs:
+            del self._tenants[job.tenant]
 
-    def _backlog(self) -> float:
-        return sum(self._accepted.values()) * self._share
+    def _full(self, job: Job) -> bool:
+        if self._fits(job, self._held, 1):
+            return False
+        own = self._tenants.get(job.tenant, _Held())
+        share = 1 / len({job.tenant, *self._tenants})
+        return not (self._fits(job, own, share) and self._fits(job, self._held, _CROWDED))
+
+    def _fits(self, job: Job, held: _Held, share: float) -> bool:
+        if held.jobs >= share * self._capacity:
+            return False
+        if self._max_frames is None or not held.jobs:
+            return True
+        return (held.frames + job.cost_frames) * self._share <= share * self._max_frames
 
     def _wait(self) -> float:
-        return self._backlog() / self._rate if self._rate else 1.0
+        return self._held.frames * self._share / self._rate if self._rate else 1.0
+
+
+def _admissible(entry: Waiting, model: str) -> bool:
+    return entry.job.model == model and (entry.input is None or entry.input.enough)
 
 
 def _gone(entry: Waiting, now: float) -> bool:
     deadline = entry.job.deadline
-    return entry.stream.ended or (deadline is not None and now > deadline)
+    late = deadline is not None and now > deadline
+    return entry.stream.ended or late or lacks_input(entry, now)
 
 
-__all__ = ["Policy", "Scheduler", "fair"]
+def lacks_input(entry: Waiting, now: float) -> bool:
+    """Whether a queued entry has waited too long for what it needs to begin."""
+    source = entry.input
+    return source is not None and not source.enough and source.waited_out(now)
+
+
+__all__ = ["Policy", "Scheduler", "fair", "lacks_input"]

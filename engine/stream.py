@@ -70,7 +70,12 @@ def to_pcm16(pcm: npt.NDArray[np.float32]) -> bytes:
 
 
 class Readable:
-    """Items one after the other, up to a `Finished` or an error: for sync and async readers."""
+    """Items one after the other, up to a `Finished` or an error: for sync and async readers.
+
+    `spoken_text` is the text as it is said, where the engine prepared it (`Engine.speak`).
+    """
+
+    spoken_text = ""
 
     def get(self) -> Item:
         """The next item, blocking the thread; raises the error at a failed end."""
@@ -175,6 +180,11 @@ class Stream(Readable):
     def failed(self) -> bool:
         return self._error is not None
 
+    @property
+    def error(self) -> EngineError | None:
+        """What it has failed with."""
+        return self._error
+
     def unread_for(self, now: float) -> float:
         """Seconds since the reader last took an item while there was one to take."""
         with self._changed:
@@ -184,7 +194,11 @@ class Stream(Readable):
 
     def cancel(self) -> None:
         """Stop the utterance and drop what was not read; a no-op after the end."""
-        if not self.fail(Cancelled("the request was cancelled")):
+        self.abort(Cancelled("the request was cancelled"))
+
+    def abort(self, error: EngineError) -> None:
+        """Like `cancel`, with another error."""
+        if not self.fail(error):
             return
         with self._changed:
             self._items.clear()

@@ -24,14 +24,19 @@ _SUMMED = ("frames", "prefill_s", "talker_s", "predictor_s", "codec_s", "prompt_
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of text that fits one job, and the silence to put in front of it."""
+    """A stretch of text that fits one job, and the samples of silence in front of it and, of the
+    last part, behind it."""
 
     request: SpeechRequest
-    pause_frames: int = 0
+    pause_samples: int = 0
+    tail_samples: int = 0
 
 
 class Utterance(Readable):
     """Reads like a `Stream`: `Audio` items with running frame numbers, then one `Finished`.
+
+    A pause is exact to the sample; the numbers behind one count whole frames of what came before.
+    `spoken_text` is what is said, with its pauses.
 
     A later part is submitted as soon as the one before has been generated, while its last sound
     is still to be read; `submit` must accept it, for its request was accepted as a whole. The
@@ -61,6 +66,7 @@ class Utterance(Readable):
         self.seed = first.seed
         self.sample_rate = first.sample_rate
         self.warnings = first.warnings
+        self.spoken_text = _spoken_text(parts, first.sample_rate)
         self._parts = parts
         self._submit = submit
         self._frame_samples = frame_samples
@@ -69,8 +75,8 @@ class Utterance(Readable):
         self._next: Stream | None = None
         self._index = 0
         self._redrawn = False
-        self._frames = 0  # given out, pauses included
-        self._held: list[Audio] = []
+        self._samples = 0  # given out, pauses included
+        self._held = _silence(parts[0].pause_samples)
         self._ready: deque[Item] = deque()
         self._finished: list[Finished] = []
         self._start = time.monotonic()
@@ -116,8 +122,8 @@ class Utterance(Readable):
 
     def _give_out(self) -> None:
         for audio in self._held:
-            self._ready.append(replace(audio, first_frame=self._frames))
-            self._frames += len(audio.pcm) // self._frame_samples
+            self._ready.append(replace(audio, first_frame=self._samples // self._frame_samples))
+            self._samples += len(audio.pcm)
         self._held.clear()
 
     def _look_ahead(self) -> None:
@@ -135,7 +141,7 @@ class Utterance(Readable):
         part = self._parts[self._index].request
         seed = derive_seed(finished.stats.seed, _REDRAW)
         self._redrawn = True
-        self._held.clear()
+        self._held = _silence(self._parts[self._index].pause_samples)
         again = replace(part, sampling=replace(part.sampling, seed=seed))
         with self._lock:
             self._stream = self._open(again)
@@ -146,15 +152,17 @@ class Utterance(Readable):
         self._finished.append(replace(finished, stats=replace(finished.stats, redraws=redraws)))
         self._redrawn = False
         if self._index + 1 == len(self._parts):
+            self._held = _silence(self._parts[-1].tail_samples)
+            self._give_out()
             self._ready.append(self._end())
             return
         part = self._parts[self._index + 1]
         with self._lock:
             self._stream = self._next or self._open(part.request)
             self._index, self._next = self._index + 1, None
-        if part.pause_frames:
-            silence = np.zeros(part.pause_frames * self._frame_samples, np.float32)
-            self._held.append(Audio(0, silence))
+        self._held = _silence(part.pause_samples)
+        if not self._hold:
+            self._give_out()
 
     def _open(self, request: SpeechRequest) -> Stream:
         # Under the lock, so that a cancel finds either no stream or the one it has to stop.
@@ -164,13 +172,14 @@ class Utterance(Readable):
         return stream
 
     def _end(self) -> Finished:
-        if len(self._finished) == 1 and not self._finished[0].stats.redraws:
+        silent = self._parts[0].pause_samples or self._parts[-1].tail_samples
+        if len(self._finished) == 1 and not silent and not self._finished[0].stats.redraws:
             return self._finished[0]
         reasons = [finished.reason for finished in self._finished]
         reason = next((r for r in reasons if r is not FinishReason.STOP), FinishReason.STOP)
         all_stats = [finished.stats for finished in self._finished]
         sums = {name: sum(getattr(stats, name) for stats in all_stats) for name in _SUMMED}
-        sums["frames"] = self._frames
+        sums["frames"] = self._samples // self._frame_samples
         stats = Stats(
             seed=self.seed,
             queue_s=all_stats[0].queue_s,
@@ -179,6 +188,21 @@ class Utterance(Readable):
             **sums,
         )
         return Finished(reason, stats)
+
+
+def _silence(samples: int) -> list[Audio]:
+    return [Audio(0, np.zeros(samples, np.float32))] if samples else []
+
+
+def _spoken_text(parts: Sequence[Part], sample_rate: int) -> str:
+    pieces = []
+    for part in parts:
+        pieces += [_tag(part.pause_samples / sample_rate), part.request.text]
+    return " ".join(filter(None, [*pieces, _tag(parts[-1].tail_samples / sample_rate)]))
+
+
+def _tag(seconds: float) -> str:
+    return f"[pause:{seconds:g}s]" if seconds else ""
 
 
 __all__ = ["Part", "Utterance"]

@@ -23,8 +23,9 @@ from engine.errors import (
     EngineUnavailable,
     GenerationFailed,
 )
+from engine.pieces import Chores, Promised, Steps
 from engine.running import Runner, Waiting
-from engine.scheduler import Scheduler
+from engine.scheduler import Scheduler, lacks_input
 
 log = logging.getLogger("framecast.engine")
 
@@ -34,11 +35,30 @@ _TICK_S = 0.25
 _MOST_PATIENCE_S = 0.5
 # As many failed steps in a row, with nothing made between them, mean that the device is gone.
 _STRIKES = 3
+# Between two frames so much longer work is done: half a frame.
+_PIECES_S = 0.04
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Submit:
     entry: Waiting
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Append:
+    """More of an open input."""
+
+    entry: Waiting
+    items: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EndInput:
+    """The last of an open input, and the frame ceiling that follows from the whole."""
+
+    entry: Waiting
+    items: Sequence[int]
+    ceiling: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,15 @@ class Call:
     future: Future[Any]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Something longer, done in pieces between frames, in order of arrival; cancel its future to
+    give it up."""
+
+    steps: Steps[Any]
+    future: Future[Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Wake:
     """A paused stream has room again."""
@@ -64,7 +93,7 @@ class Stop:
     pass
 
 
-Command = Submit | Cancel | Call | Wake | Stop
+Command = Submit | Append | EndInput | Cancel | Call | Work | Wake | Stop
 
 
 class Worker:
@@ -86,6 +115,9 @@ class Worker:
         self._closed: EngineError | None = None
         self._stopping = False
         self._strikes = 0
+        self._by_name = {runner.name: runner for runner in runners}
+        self._chores = Chores()
+        self._chore_at = 0.0
         self._thread = threading.Thread(target=self._run, name="framecast-worker", daemon=True)
 
     def start(self) -> None:
@@ -107,6 +139,11 @@ class Worker:
     def active(self) -> int:
         return sum(runner.capacity - runner.free for runner in self._runners)
 
+    @property
+    def chores(self) -> int:
+        """What waits to be made: voices of requests, and of clips by themselves."""
+        return len(self._chores)
+
     def join(self, timeout: float | None = None) -> None:
         self._thread.join(timeout)
 
@@ -118,6 +155,7 @@ class Worker:
                 self._sweep(now)
                 self._admit(now)
                 self._step(now)
+                self._work(now)
                 self._retire()
         except BaseException as error:
             log.exception("the worker stopped")
@@ -127,7 +165,8 @@ class Worker:
 
     def _receive(self) -> None:
         now = self._clock()
-        wait = not any(runner.busy or self._admits(runner, now) for runner in self._runners)
+        idle = not any(runner.busy or self._admits(runner, now) for runner in self._runners)
+        wait = idle and not self._chores
         try:
             # With nothing to run the thread sleeps here, forever or until the next look.
             held = self.active or self._scheduler.queued
@@ -141,21 +180,34 @@ class Worker:
     def _handle(self, command: Command) -> None:
         match command:
             case Submit(entry):
-                self._scheduler.push(entry)
+                self._accept(entry)
+            case Append(entry, items) if entry.input is not None:
+                entry.input.append(items)
+            case EndInput(entry, items, ceiling) if entry.input is not None:
+                entry.input.end(items, ceiling)
             case Cancel(job_id):
                 for runner in self._runners:
                     runner.cancel(job_id)
             case Call(function, future):
                 _call(function, future)
+            case Work(steps, future):
+                self._chores.add(Promised(steps, future))
             case Stop():
                 self._stopping = True
             case Wake():
                 pass
 
+    def _accept(self, entry: Waiting) -> None:
+        runner = self._by_name[entry.job.model]
+        if (ready := runner.ready(entry)) is not None:
+            self._scheduler.push(ready)
+        else:
+            self._chores.add(_Preparation(self, entry, runner.prepare(entry)))
+
     def _sweep(self, now: float) -> None:
+        self._chores.sweep(now)
         for entry in self._scheduler.sweep(now):
-            late = DeadlineExceeded("the request's time limit passed in the queue")
-            self._count(entry, late if entry.stream.fail(late) else Cancelled())
+            self._expire(entry, now)
         for runner in self._runners:
             runner.sweep(now)
 
@@ -185,6 +237,22 @@ class Worker:
             made = runner.frames_total - before
             self._scheduler.note_rate(made, time.perf_counter() - start)
 
+    def _work(self, now: float) -> None:
+        if not self._chores or self._stopping:
+            return
+        busy = any(runner.busy for runner in self._runners)
+        # Like a prompt, it gives way to a listener who would be cut off, and for as long.
+        patient = now - self._chore_at <= _MOST_PATIENCE_S
+        if busy and patient and any(runner.stalls(now) for runner in self._runners):
+            return
+        if busy:
+            self._chores.run(_PIECES_S, lambda: False)
+        else:
+            self._chores.run(
+                _TICK_S, lambda: not self._inbox.empty() or bool(self._scheduler.queued)
+            )
+        self._chore_at = self._clock()
+
     def _failed(self, runner: Runner[Any], error: Exception) -> None:
         # A batched step cannot say whose fault it was; what it touched cannot be trusted.
         log.exception("a frame failed; the requests in it are ended")
@@ -200,6 +268,16 @@ class Worker:
                 self.finished[retired.outcome] += 1
                 self._scheduler.release(retired.entry.job, retired.frames)
 
+    def _expire(self, entry: Waiting, now: float) -> None:
+        late: EngineError = DeadlineExceeded("the request's time limit passed in the queue")
+        if entry.input is not None and lacks_input(entry, now):
+            late = entry.input.timeout()
+        self._count(entry, late if entry.stream.fail(late) else Cancelled())
+
+    def _refuse_entry(self, entry: Waiting, error: EngineError) -> None:
+        entry.stream.fail(error)
+        self._count(entry, error)
+
     def _count(self, entry: Waiting, error: EngineError) -> None:
         self.finished[type(error).__name__] += 1
         self._scheduler.release(entry.job)
@@ -211,6 +289,7 @@ class Worker:
         for runner in self._runners:
             self._abandon(runner, error)
         self._retire()
+        self._chores.fail_all(error)
         while not self._inbox.empty():
             self._refuse(self._inbox.get(), error)
         for entry in self._scheduler.drain():
@@ -224,10 +303,34 @@ class Worker:
 
     def _refuse(self, command: Command, error: EngineError) -> None:
         if isinstance(command, Submit):
-            command.entry.stream.fail(error)
-            self._count(command.entry, error)
-        elif isinstance(command, Call) and command.future.set_running_or_notify_cancel():
+            self._refuse_entry(command.entry, error)
+        elif isinstance(command, Call | Work) and command.future.set_running_or_notify_cancel():
             command.future.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Preparation:
+    """The chore of an entry that is not ready for a slot."""
+
+    worker: Worker
+    entry: Waiting
+    steps: Steps[Any]
+
+    def unwanted(self, now: float) -> bool:
+        deadline = self.entry.job.deadline
+        return self.entry.stream.ended or (deadline is not None and now > deadline)
+
+    def done(self, result: Waiting) -> None:
+        self.worker._scheduler.push(result)
+
+    def failed(self, error: BaseException) -> None:
+        if not isinstance(error, EngineError):
+            log.error("request %s failed before its prompt", self.entry.job.id, exc_info=error)
+            error = GenerationFailed(f"the voice could not be made: {error}")
+        self.worker._refuse_entry(self.entry, error)
+
+    def given_up(self, now: float) -> None:
+        self.worker._expire(self.entry, now)
 
 
 def _call(function: Callable[[], Any], future: Future[Any]) -> None:
@@ -243,4 +346,15 @@ def _device_lost(error: Exception) -> bool:
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
-__all__ = ["Call", "Cancel", "Command", "Stop", "Submit", "Wake", "Worker"]
+__all__ = [
+    "Append",
+    "Call",
+    "Cancel",
+    "Command",
+    "EndInput",
+    "Stop",
+    "Submit",
+    "Wake",
+    "Work",
+    "Worker",
+]

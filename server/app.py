@@ -19,13 +19,26 @@ from engine import EngineError, InvalidRequest
 from server.audio.encoders import available_formats
 from server.dependencies import Service
 from server.errors import on_engine_error, on_http_error
+from server.framing import BodyLimits
 from server.gate import KeyGate, protected_kinds
 from server.metrics import Metrics
-from server.middleware import ForgivingPaths, RequestRecords
+from server.middleware import ForgivingPaths, HeadAsGet, RequestRecords
 from server.names import Names
-from server.routes import models, probes, speech
+from server.routes import (
+    batch,
+    consents,
+    deepgram,
+    elevenlabs,
+    live,
+    models,
+    probes,
+    speech,
+    voices,
+)
+from server.routes.described import as_answered, failures
 from server.settings import Settings
 from server.version import version
+from server.voices.cloning import Voices, open_registry
 
 if TYPE_CHECKING:
     from server.tracing import Tracing
@@ -68,8 +81,12 @@ def create_app(engine_factory: Callable[[], engine.Engine], settings: Settings) 
             if tracing is not None:
                 stack.push_async_callback(tracing.aclose)
             stack.push_async_callback(loaded.aclose)
-            names = Names(loaded.models, settings.voice_aliases, settings.strict_models)
-            service = Service(loaded, settings, names, metrics, formats)
+            registry = open_registry(settings)
+            await asyncio.to_thread(registry.restore)
+            names = Names(loaded.models, settings.voice_aliases, settings.strict_models, registry)
+            names.warn_of_unresolved()
+            saved = Voices(loaded, settings, registry)
+            service = Service(loaded, settings, names, saved, metrics, formats)
             app.state.service = service
             warm_up = asyncio.create_task(asyncio.to_thread(service.warm_up))
             yield
@@ -78,17 +95,20 @@ def create_app(engine_factory: Callable[[], engine.Engine], settings: Settings) 
 
     app = FastAPI(title="Framecast", version=version(), lifespan=lifespan, redirect_slashes=False)
     _add_routes(app)
+    as_answered(app)
     app.add_exception_handler(EngineError, on_engine_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, _on_bad_query)
     # The last one added is the outermost.
+    app.add_middleware(HeadAsGet)
     app.add_middleware(KeyGate, keys=settings.all_keys(), protected=protected_kinds(settings))
+    app.add_middleware(BodyLimits, timeout_s=settings.body_timeout_s)
     app.add_middleware(RequestRecords, metrics=metrics, tracing=tracing)
     app.add_middleware(ForgivingPaths)
     app.add_middleware(
         CORSMiddleware,
         allow_origins=settings.cors_origins,
-        allow_methods=["GET", "POST", "OPTIONS"],
+        allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
         allow_headers=["*"],
         expose_headers=EXPOSED_HEADERS,
     )
@@ -106,8 +126,12 @@ def _tracing(endpoint: str) -> Tracing | None:
 def _add_routes(app: FastAPI) -> None:
     app.include_router(probes.router)
     served = APIRouter()
-    for router in (speech.router, models.router):
-        served.include_router(router)
+    for part in (speech, batch, elevenlabs, deepgram, live):
+        served.include_router(part.router)
+    served.include_router(models.router, responses=failures(400, 401, 404, 500))
+    saved = failures(400, 401, 404, 408, 409, 413, 429, 500, 503)
+    for part in (voices, consents):
+        served.include_router(part.router, responses=saved)
     app.include_router(served, prefix="/v1")
     app.include_router(served, include_in_schema=False)
     app.add_api_route("/v1", probes.root, include_in_schema=False)

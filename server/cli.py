@@ -21,12 +21,14 @@ from pydantic_settings import SettingsError
 
 from server.settings import ENV_PREFIX, Settings, default_text, explain, flag
 from server.version import version
+from server.voices_cli import add_voices_commands
 
 if TYPE_CHECKING:
     import engine
 
 MODEL_SETTINGS = (
-    "model", "quantize", "talker", "codec", "device", "dtype", "voice_aliases", "log_level",
+    "model", "quantize", "talker", "codec", "device", "dtype", "kernels", "voice_aliases",
+    "log_level", "normalize", "lexicon",
 )  # fmt: skip
 TYPES = ("f32", "bf16", "f16", "q8_0", "q5_0", "q4_0")
 
@@ -59,8 +61,10 @@ def parser() -> argparse.ArgumentParser:
     serve = _command(commands, "serve", _serve, "serve POST /v1/audio/speech")
     _add_settings(serve, tuple(Settings.model_fields))
     _add_say(commands)
-    voices = _command(commands, "voices", _voices, "list a model's speakers and languages")
-    _add_settings(voices, MODEL_SETTINGS)
+    voices = commands.add_parser(
+        "voices", help="list a model's speakers and languages, and keep saved voices"
+    )
+    add_voices_commands(voices, _add_settings, MODEL_SETTINGS, _settings, _load)
     convert = _command(commands, "convert", _convert, "make GGUF files of a checkpoint")
     convert.add_argument("checkpoint", type=Path, help="folder with safetensors files")
     convert.add_argument("-o", "--output", type=Path, required=True, help="folder to write to")
@@ -72,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
         commands, "hash-key", _hash_key, "read an API key from stdin, print its line for a key file"
     )
     hash_key.add_argument("--name", help="what the log calls its owner")
+    _add_bench(commands)
     inspect = _command(commands, "inspect", _inspect, "print what a GGUF file holds")
     inspect.add_argument("file", type=Path)
     return top
@@ -92,16 +97,37 @@ def _add_say(commands: Any) -> None:
         "-o", "--output", required=True, help="file to write (its ending is the format); `-` "
         "streams WAV to stdout",
     )  # fmt: skip
-    say.add_argument("-v", "--verbose", action="store_true", help="print the time of each stage")
+    say.add_argument(
+        "-v", "--verbose", action="store_true",
+        help="print the text as it is spoken and the time of each stage",
+    )  # fmt: skip
     for name in ("voice", "language", "instructions", "task-type"):
         say.add_argument(f"--{name}")
-    for name in ("seed", "top-k", "max-new-tokens", "min-new-tokens", "no-repeat-ngram-size",
-                 "subtalker-top-k"):  # fmt: skip
+    for name in ("seed", "sample-rate", "top-k", "max-new-tokens", "min-new-tokens",
+                 "no-repeat-ngram-size", "subtalker-top-k"):  # fmt: skip
         say.add_argument(f"--{name}", type=int)
-    for name in ("temperature", "top-p", "repetition-penalty", "subtalker-temperature",
-                 "subtalker-top-p"):  # fmt: skip
+    for name in ("speed", "loudness-lufs", "temperature", "top-p", "repetition-penalty",
+                 "subtalker-temperature", "subtalker-top-p"):  # fmt: skip
         say.add_argument(f"--{name}", type=float)
-    _add_settings(say, MODEL_SETTINGS)
+    _add_settings(say, (*MODEL_SETTINGS, "voices_dir"))
+
+
+def _add_bench(commands: Any) -> None:
+    bench = _command(commands, "bench", _bench, "measure speed, beside the C++ peer if you like")
+    bench.add_argument("--random", choices=("0.6b", "1.7b"), help="random weights of that size")
+    bench.add_argument("--quant", choices=TYPES, default="q8_0", help="of them (default: q8_0)")
+    bench.add_argument("--folder", type=Path, help="where they are kept (default: nowhere)")
+    bench.add_argument("--concurrency", default="1,8", help="listeners (default: %(default)s)")
+    bench.add_argument("--frames", type=int, default=50, help="per listener (default: %(default)s)")
+    bench.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    bench.add_argument(
+        "--peer", nargs="?", const=sys.executable, metavar="PYTHON",
+        help="also run `realtimetts-qwen-native-cpu` of this Python (default: of the one running)",
+    )  # fmt: skip
+    bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    names = ("talker", "codec", "device", "dtype", "kernels", "kv_dtype", "codec_dtype",
+             "kv_positions")  # fmt: skip
+    _add_settings(bench, names)
 
 
 def _add_settings(command: argparse.ArgumentParser, names: Sequence[str]) -> None:
@@ -159,18 +185,10 @@ def _say(arguments: argparse.Namespace) -> int:
         loaded.close()
 
 
-def _voices(arguments: argparse.Namespace) -> int:
-    settings = _settings(arguments)
-    loaded = _load(settings)
-    try:
-        for model in loaded.models:
-            print(f"model\t{model.name}\t{model.task}")
-            for kind, names in (("speaker", model.speakers), ("language", model.languages)):
-                for name in names:
-                    print(f"{kind}\t{name}")
-    finally:
-        loaded.close()
-    return 0
+def _bench(arguments: argparse.Namespace) -> int:
+    from server.bench.command import bench  # noqa: PLC0415
+
+    return bench(_settings(arguments), arguments)
 
 
 def _convert(arguments: argparse.Namespace) -> int:

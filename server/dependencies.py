@@ -15,6 +15,7 @@ from server.metrics import Metrics
 from server.names import Names
 from server.playout import Playout
 from server.settings import Settings
+from server.voices.cloning import Voices
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +31,22 @@ class Service:
     engine: engine.Engine
     settings: Settings
     names: Names
+    voices: Voices
     metrics: Metrics
     formats: tuple[str, ...]
     draining: bool = False
     warm_up_error: str = ""
+
+    @property
+    def upload_limit(self) -> int:
+        """Bytes of a body that may carry a reference clip, which base64 makes a third longer."""
+        return self.settings.max_body_bytes + self.settings.max_clip_bytes * 4 // 3
+
+    @property
+    def speech_limit(self) -> int:
+        """Bytes of a body that asks for speech: more where a model takes reference sound."""
+        clones = any(model.clones for model in self.names.models)
+        return self.upload_limit if clones else self.settings.max_body_bytes
 
     def warm_up(self) -> None:
         """Run the engine's warm-up; blocking, so call it off the loop. Never raises."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
 
 from engine import (
     Cancelled,
@@ -20,6 +21,7 @@ from engine import (
     EngineError,
     EngineUnavailable,
     GenerationFailed,
+    InputTimeout,
     InvalidRequest,
     ModelFileError,
     ModelNotFound,
@@ -29,14 +31,20 @@ from engine import (
     UnknownVoice,
     UnsupportedMode,
 )
+from server.dialects import in_dialect
 
 UNAVAILABLE_RETRY_S = 5
 # Nobody should be told to try again by itself after longer.
 LONGEST_RETRY_S = 60
+LONGEST_MESSAGE = 2000  # characters
 
 
 class InvalidApiKey(Exception):
     """The request carries no key, or one this server does not know."""
+
+
+class SlowRequest(Exception):
+    """The request's body did not arrive in time."""
 
 
 class RateLimited(Exception):
@@ -46,6 +54,22 @@ class RateLimited(Exception):
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.headers = headers
+
+
+class VoiceNotFound(InvalidRequest):
+    """A route was asked for a saved voice there is not."""
+
+
+class ConsentNotFound(InvalidRequest):
+    """A route was asked for a consent recording there is not."""
+
+
+class VoiceExists(InvalidRequest):
+    """Another saved voice has that name."""
+
+
+class StoreFull(InvalidRequest):
+    """No room for one more voice or consent recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +92,10 @@ ANSWERS: dict[type[Exception], Answer] = {
     InvalidRequest: Answer(400, "invalid_request_error", None),
     UnsupportedMode: Answer(400, "invalid_request_error", "unsupported"),
     UnknownVoice: Answer(400, "invalid_request_error", "voice_not_found"),
+    VoiceNotFound: Answer(404, "invalid_request_error", "voice_not_found"),
+    ConsentNotFound: Answer(404, "invalid_request_error", "consent_not_found"),
+    VoiceExists: Answer(409, "invalid_request_error", "voice_exists", retry=False),
+    StoreFull: Answer(409, "invalid_request_error", "voices_full", retry=False),
     ModelNotFound: Answer(404, "invalid_request_error", "model_not_found"),
     PayloadTooLarge: Answer(413, "invalid_request_error", "payload_too_large"),
     Overloaded: Answer(429, "rate_limit_exceeded", "rate_limit_exceeded", retry=True),
@@ -77,6 +105,8 @@ ANSWERS: dict[type[Exception], Answer] = {
     EngineUnavailable: Answer(503, "server_error", "unavailable", retry=True),
     GenerationFailed: Answer(500, "server_error", "generation_failed"),
     Cancelled: Answer(499, "invalid_request_error", "cancelled", retry=False),
+    SlowRequest: Answer(408, "invalid_request_error", "request_timeout"),
+    InputTimeout: Answer(408, "invalid_request_error", "input_timeout", retry=False),
     SlowReader: Answer(408, "invalid_request_error", "slow_reader", retry=False),
     ModelFileError: Answer(500, "server_error", "server_error", retry=False, private=True),
 }
@@ -88,6 +118,7 @@ PARAMS = {
     "text": "input",
     "task": "task_type",
     "reference_text": "ref_text",
+    "reference": "ref_audio",
     "reference_codes": "ref_audio",
     "timeout_s": "timeout",
 }
@@ -114,16 +145,32 @@ def error_body(
     code: str | None,
 ) -> dict[str, dict[str, object]]:
     """The body of every error, all four keys always present."""
-    return {"error": {"message": message, "type": type, "param": param, "code": code}}
+    return {"error": {"message": shortened(message), "type": type, "param": param, "code": code}}
 
 
-def error_response(error: Exception) -> JSONResponse:
-    """The reply to an error raised before the status line."""
+def shortened(text: str, most: int = LONGEST_MESSAGE) -> str:
+    """The text, without its middle when it is longer than `most` characters: what clients send
+    comes back in messages and goes to the log, and may be megabytes."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]} [...] {text[-most // 2 :]}"
+
+
+def error_object(error: Exception) -> dict[str, object]:
+    """What is under `error` in a body or an event; a 500 leaks nothing."""
     answer = answer_for(error)
     message = INTERNAL if answer.private else str(error)
-    body = error_body(message, answer.type, _param(error), answer.code)
+    body = error_body(message, answer.type, _param(error), answer.code)["error"]
     if isinstance(error, Overloaded):
-        body["error"] |= {"queue_depth": error.queue_depth, "position": error.position}
+        body |= {"queue_depth": error.queue_depth, "position": error.position}
+    return body
+
+
+def error_response(error: Exception, scope: Scope | None = None) -> JSONResponse:
+    """The reply to an error raised before the status line, as the clients of the request's
+    path read it."""
+    answer = answer_for(error)
+    body = in_dialect({"error": error_object(error)}, scope)
     return JSONResponse(body, answer.status, _headers(error, answer))
 
 
@@ -160,7 +207,7 @@ async def on_engine_error(request: Request, error: Exception) -> Response:
     record = request.state.record
     record.reason = answer_for(error).code or "invalid_request"
     record.detail = str(error)
-    return error_response(error)
+    return error_response(error, request.scope)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -171,19 +218,29 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         405: f"`{request.method}` is not allowed on `{request.url.path}`",
     }.get(error.status_code, error.detail)
     code = CODES.get(error.status_code)
-    body = error_body(message, "invalid_request_error", None, code)
-    return JSONResponse(body, error.status_code, error.headers)
+    body = in_dialect(error_body(message, "invalid_request_error", None, code), request.scope)
+    headers = dict(error.headers or {})
+    if "GET" in headers.get("Allow", ""):
+        headers["Allow"] += ", HEAD"
+    return JSONResponse(body, error.status_code, headers)
 
 
 __all__ = [
     "ANSWERS",
     "Answer",
     "BodyAborted",
+    "ConsentNotFound",
     "InvalidApiKey",
     "RateLimited",
+    "SlowRequest",
+    "StoreFull",
+    "VoiceExists",
+    "VoiceNotFound",
     "answer_for",
     "error_body",
+    "error_object",
     "error_response",
     "on_engine_error",
     "on_http_error",
+    "shortened",
 ]

@@ -21,7 +21,8 @@ Kind = Literal["open", "metrics", "lists", "work"]
 PROBES = ("/health", "/ready")
 # With and without `/v1`.
 LISTS = (
-    "/", "/models", "/audio/models", "/audio/voices", "/test", "/docs", "/redoc", "/openapi.json",
+    "/", "/models", "/audio/models", "/audio/voices", "/voices", "/test", "/docs", "/redoc",
+    "/openapi.json",
 )  # fmt: skip
 
 
@@ -50,7 +51,7 @@ class KeyGate:
         self._accounts = {key.name: Account(key, clock) for key in keys}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
         record: RequestRecord = scope["state"]["record"]
@@ -60,11 +61,11 @@ class KeyGate:
         except (InvalidApiKey, RateLimited) as error:
             record.reason = answer_for(error).code
             record.detail = str(error)
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope)(scope, receive, send)
 
     @contextlib.contextmanager
     def _admitted(self, scope: Scope, record: RequestRecord) -> Iterator[Mapping[str, str]]:
-        kind = _kind(scope["method"], scope["path"])
+        kind = _kind(scope.get("method", "GET"), scope["path"])
         caller = self._caller(Headers(scope=scope), kind)
         scope["state"]["caller"] = caller
         record.key = caller.name or None

@@ -45,6 +45,8 @@ class ApiKey:
 
 
 ANYONE = ApiKey("", b"")
+# OpenAI's subprotocol that carries a key.
+KEY_PROTOCOL = "openai-insecure-api-key."
 
 
 class KeyRing:
@@ -69,7 +71,14 @@ def given_keys(headers: Mapping[str, str]) -> list[str]:
     scheme, _, credentials = headers.get("authorization", "").strip().partition(" ")
     given = [credentials] if scheme.lower() in _SCHEMES else []
     given += [headers.get(name, "") for name in _HEADERS]
+    # A page cannot give a WebSocket headers of its own.
+    offered = headers.get("sec-websocket-protocol", "").split(",")
+    given += [key for each in offered if (key := _after(KEY_PROTOCOL, each.strip()))]
     return [key.strip() for key in given if key.strip()]
+
+
+def _after(prefix: str, text: str) -> str:
+    return text[len(prefix) :] if text.startswith(prefix) else ""
 
 
 def key_line(key: str, name: str | None = None) -> str:
@@ -235,6 +244,7 @@ def _repeated(values: Iterable[Any]) -> Any:
 
 __all__ = [
     "ANYONE",
+    "KEY_PROTOCOL",
     "LIMITS",
     "ApiKey",
     "KeyRing",

@@ -8,7 +8,9 @@ import sys
 import time
 
 from server.dependencies import RequestRecord
-from server.errors import BodyAborted
+from server.errors import BodyAborted, shortened
+
+LONGEST_FIELD = 500  # characters
 
 
 class TextFormatter(logging.Formatter):
@@ -67,7 +69,11 @@ def request_fields(record: RequestRecord) -> dict[str, object]:
         "reason": record.reason,
         "detail": record.detail,
     }
-    return {name: value for name, value in fields.items() if value is not None}
+    return {name: _cut(value) for name, value in fields.items() if value is not None}
+
+
+def _cut(value: object) -> object:
+    return shortened(value, LONGEST_FIELD) if isinstance(value, str) else value
 
 
 def _is_news(record: logging.LogRecord) -> bool:

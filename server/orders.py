@@ -41,7 +41,7 @@ async def order(
     refuse_missing_encoder(shape.format.name, service.formats)
     streams = body.streams() if streams is None else streams
     events = body.events(settings.stream_is_sse)
-    model, spoken = await _resolved(body, service, record)
+    model, spoken = await resolve(body, service, record)
     start = partial(
         start_speech,
         spoken,
@@ -58,9 +58,10 @@ async def order(
     return Speech(start, model, shape, streams, events, timeout_s, warnings, body.return_text)
 
 
-async def _resolved(
+async def resolve(
     body: SpeechBody, service: Service, record: RequestRecord
 ) -> tuple[engine.ModelInfo, engine.SpeechRequest]:
+    """The model a body means, and what the engine is asked for; errors as of `order`."""
     record.voice = body.voice
     if body.voice is not None:
         await service.voices.refresh()
@@ -84,8 +85,13 @@ def start_speech(
     try:
         return service.engine.speak(request, **job)
     except UnknownVoice as error:
-        known = [*error.known, *service.names.known_voices(model)]
-        raise UnknownVoice(error.voice, set(known), error.field or "voice") from None
+        raise with_aliases(error, model, service) from None
+
+
+def with_aliases(error: UnknownVoice, model: engine.ModelInfo, service: Service) -> UnknownVoice:
+    """The same error with the names of aliases and saved voices listed too."""
+    known = [*error.known, *service.names.known_voices(model)]
+    return UnknownVoice(error.voice, set(known), error.field or "voice")
 
 
 def refuse_missing_encoder(name: str, formats: tuple[str, ...]) -> None:
@@ -98,4 +104,4 @@ def refuse_missing_encoder(name: str, formats: tuple[str, ...]) -> None:
         )
 
 
-__all__ = ["order", "refuse_missing_encoder", "start_speech"]
+__all__ = ["order", "refuse_missing_encoder", "resolve", "start_speech", "with_aliases"]

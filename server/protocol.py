@@ -1,4 +1,5 @@
-"""uvicorn's h11 protocol with a limit on the time a request's headers may take.
+"""uvicorn's h11 protocol with a limit on the time a request's headers may take, and with the
+server's error body for what is no HTTP request.
 
 h11 bounds their size (16 KiB by default). Without a limit on time as well, connections that never
 finish a request are kept for ever.
@@ -7,9 +8,14 @@ finish a request are kept for ever.
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import h11
+from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+
+from server.errors import error_body
 
 HEADER_TIMEOUT_S = 20.0
 
@@ -34,6 +40,25 @@ class Protocol(H11Protocol):
     def handle_websocket_upgrade(self, event: Any) -> None:
         super().handle_websocket_upgrade(event)
         self._rest()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what h11 could not read, and close; called while its error is handled."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._refuse(sys.exc_info()[1])
+        self.transport.close()
+
+    def _refuse(self, error: BaseException | None) -> None:
+        status = getattr(error, "error_status_hint", 400)
+        message = f"this is not a request that HTTP/1.1 allows: {error}"
+        body = json.dumps(error_body(message, "invalid_request_error", None, None)).encode()
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]
+        head = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
+        for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event))
 
     def _watch(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:

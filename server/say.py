@@ -5,20 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import engine
 from engine import Audio, Finished, GenerationFailed, InvalidRequest, Stats
-from server.audio.encoders import FORMATS, available_formats, open_encoder
-from server.audio.wav import wav_header
+from server.audio.encoders import available_formats
+from server.audio.formats import FORMATS
+from server.audio.sound import Shape, SoundMaker
 from server.names import Names
 from server.schemas.speech import SpeechBody
 from server.settings import Settings
+from server.voices.cloning import open_registry
 
 BODY_FLAGS = (
     "voice", "language", "instructions", "task_type", "seed", "temperature", "top_k", "top_p",
-    "repetition_penalty", "max_new_tokens", "min_new_tokens", "no_repeat_ngram_size",
-    "subtalker_temperature", "subtalker_top_k", "subtalker_top_p",
+    "repetition_penalty", "speed", "sample_rate", "loudness_lufs", "max_new_tokens",
+    "min_new_tokens", "no_repeat_ngram_size", "subtalker_temperature", "subtalker_top_k",
+    "subtalker_top_p",
 )  # fmt: skip
 
 
@@ -30,9 +34,12 @@ def say(loaded: engine.Engine, settings: Settings, arguments: argparse.Namespace
     text = sys.stdin.read() if arguments.text == "-" else arguments.text
     given = {name: getattr(arguments, name) for name in BODY_FLAGS}
     body = SpeechBody.checked({"input": text, **given})
-    names = Names(loaded.models, settings.voice_aliases)
-    request = body.to_request(names.model(None), names, settings.max_input_chars)
-    save = _to_stdout if arguments.output == "-" else _saver(Path(arguments.output))
+    registry = open_registry(settings)
+    registry.restore()
+    names = Names(loaded.models, settings.voice_aliases, saved=registry)
+    model = names.model(None, body.wanted_task(names))
+    request = body.to_request(model, names, settings.max_input_chars)
+    save = _saver(arguments.output, body.shape())
     stream = loaded.speak(request)
     try:
         for warning in stream.warnings:
@@ -40,45 +47,53 @@ def say(loaded: engine.Engine, settings: Settings, arguments: argparse.Namespace
         finished = save(stream)
     finally:
         stream.cancel()
-    _report(finished, stream.seed, names.models[0], arguments.verbose)
+    if arguments.verbose:
+        print(f"spoken: {stream.spoken_text}", file=sys.stderr)
+    _report(finished, stream.seed, model, arguments.verbose)
     return 0
 
 
-def _saver(path: Path) -> _Saver:
+def _saver(output: str, shape: Shape) -> _Saver | _Printer:
+    if output == "-":
+        return _Printer(replace(shape, format=FORMATS["wav"]))
+    path = Path(output)
     name = path.suffix.lower().removeprefix(".")
     if name not in available_formats() or not name:
         works = ", ".join(f"`.{entry}`" for entry in available_formats())
         raise InvalidRequest(f"`--output` {path.name!r}: the ending must be one of {works}")
     if not path.parent.is_dir():
         raise InvalidRequest(f"`--output` {str(path)!r}: there is no folder {str(path.parent)!r}")
-    return _Saver(path, name)
+    return _Saver(path, replace(shape, format=FORMATS[name]))
 
 
 class _Saver:
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, shape: Shape) -> None:
         self.path = path
-        self.name = name
+        self.shape = shape
 
     def __call__(self, stream: engine.Stream | engine.Utterance) -> Finished:
-        encoder = open_encoder(FORMATS[self.name], stream.sample_rate)
+        maker = SoundMaker(self.shape, stream.sample_rate, whole=True)
         for item in _watched(stream):
             if isinstance(item, Finished):
-                self.path.write_bytes(encoder.finish())
+                self.path.write_bytes(maker.finish())
                 return item
-            encoder.write(item.pcm16())
+            maker.write(item.pcm)
         raise AssertionError("a stream ends with Finished or raises")
 
 
-def _to_stdout(stream: engine.Stream | engine.Utterance) -> Finished:
-    out = sys.stdout.buffer
-    header = wav_header(stream.sample_rate, None)
-    for item in _watched(stream):
-        if isinstance(item, Finished):
-            return item
-        out.write(header + item.pcm16())
-        out.flush()
-        header = b""
-    raise AssertionError("a stream ends with Finished or raises")
+class _Printer:
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    def __call__(self, stream: engine.Stream | engine.Utterance) -> Finished:
+        out = sys.stdout.buffer
+        maker = SoundMaker(self.shape, stream.sample_rate)
+        for item in _watched(stream):
+            out.write(maker.finish() if isinstance(item, Finished) else maker.write(item.pcm))
+            out.flush()
+            if isinstance(item, Finished):
+                return item
+        raise AssertionError("a stream ends with Finished or raises")
 
 
 def _watched(stream: engine.Stream | engine.Utterance) -> Iterator[Audio | Finished]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import platform
@@ -33,7 +34,12 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         super().__init__(
             uvicorn.Config(
-                app, http=Protocol, log_config=None, access_log=False, server_header=False
+                app,
+                http=Protocol,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws_per_message_deflate=False,  # sound hardly gets smaller, and it costs the loop
             )
         )
         self._app = app
@@ -134,6 +140,19 @@ def threads() -> int:
     return torch.get_num_threads()
 
 
+def allow_many_connections() -> None:
+    """Raise this process's soft limit of open files to the hard one: each listener is a file, and
+    the usual 1024 are soon taken by clients that only connect."""
+    try:
+        import resource  # noqa: PLC0415  # not on Windows
+    except ImportError:
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems state a hard limit they do not grant.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def serve(loaded: engine.Engine, settings: Settings, bound: socket.socket) -> int:
     """Serve an engine until a signal; returns the exit code: 0, or 1 when the worker died.
 
@@ -143,9 +162,10 @@ def serve(loaded: engine.Engine, settings: Settings, bound: socket.socket) -> in
     Names(loaded.models, settings.voice_aliases, settings.strict_models)
     server = Server(create_app(lambda: loaded, settings), settings)
     report(loaded)
+    allow_many_connections()
     log.info("listening on %s", address(bound))
     server.run(sockets=[bound])
     return 1 if server.worker_died or not server.started else 0
 
 
-__all__ = ["Server", "address", "listen", "report", "serve"]
+__all__ = ["Server", "address", "allow_many_connections", "listen", "report", "serve"]

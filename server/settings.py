@@ -43,6 +43,22 @@ def _hashed_keys(value: Any) -> Any:
     return parse_key_list(value) if isinstance(value, str) else value
 
 
+def _steps(value: Any) -> Any:
+    names = _comma_list(value)
+    if names in (("none",), ()):
+        return ()
+    try:
+        return engine.check_text_steps(names)
+    except engine.InvalidRequest as error:
+        raise ValueError(str(error)) from None
+
+
+def _loudness(value: float | None) -> float | None:
+    if value is not None and not -40 <= value <= -10:
+        raise ValueError("must be between -40 and -10")
+    return value
+
+
 def _collector(value: str) -> str:
     if not value:
         return value
@@ -98,6 +114,26 @@ class Settings(BaseSettings):
     dtype: Literal["auto", "f32", "bf16", "f16"] = Field(
         "auto", description="Precision of the computation: `auto`, `f32`, `bf16` or `f16`"
     )
+    kernels: Literal["auto", "plain"] = Field(
+        "auto",
+        description=(
+            "How a CPU multiplies weights: `auto` keeps them packed for the kernels that a"
+            " measurement at start finds fastest, `plain` multiplies in `dtype`"
+        ),
+    )
+    kv_dtype: Literal["auto", "f32", "bf16"] = Field(
+        "auto",
+        description=(
+            "What keys and values are kept in: `f32`, `bf16`, or `auto`, which is `bf16` beside"
+            " packed weights"
+        ),
+    )
+    codec_dtype: Literal["auto", "f32", "bf16"] = Field(
+        "auto",
+        description=(
+            "What packed kernels decode sound in: `f32`, `bf16`, or `auto`, the faster of the two"
+        ),
+    )
     kv_positions: int = Field(
         2560, ge=64, le=32768, description="Prompt and generated positions one slot can hold"
     )
@@ -115,14 +151,60 @@ class Settings(BaseSettings):
         20_000, ge=1, description="Longest `input` and `instructions`, in characters"
     )
     max_body_bytes: int = Field(
-        1_048_576, ge=1024, description="Largest request body; a larger one gets a 413"
+        1_048_576,
+        ge=1024,
+        description="Largest request body, reference sound left out; a larger one gets a 413",
     )
     voice_aliases: Annotated[dict[str, str], NoDecode, BeforeValidator(_json_object)] = Field(
         default_factory=dict,
         description=(
-            'JSON object, voice name to speaker, such as `{"alloy": "vivian"}`; on a voice design'
-            " model to a description. OpenAI's 13 names not listed are spread over the speakers"
+            'JSON object, voice name to speaker or saved voice, such as `{"alloy": "vivian"}`; on a'
+            " voice design model to a description. OpenAI's 13 names not listed are spread over the"
+            " speakers"
         ),
+    )
+    voices_dir: Path | None = Field(
+        None,
+        description=(
+            "Folder of saved voices; default: `$XDG_DATA_HOME/framecast/voices`, else"
+            " `~/.local/share/framecast/voices`"
+        ),
+    )
+    max_voices: int = Field(
+        1000, ge=0, le=100_000, description="Saved voices there may be, and as many consents"
+    )
+    max_voices_bytes: int = Field(
+        268_435_456,
+        ge=0,
+        description="Bytes the files of saved voices may take, and as much again for consents",
+    )
+    max_clip_bytes: int = Field(
+        10_485_760,
+        ge=1024,
+        le=1_073_741_824,
+        description="Largest reference clip or consent recording",
+    )
+    voice_cache_bytes: int = Field(
+        268_435_456,
+        ge=0,
+        description="Bytes kept of cloned voices, so that they start at once; 0 keeps nothing",
+    )
+    require_consent: bool = Field(
+        False, description="Refuse to save a voice whose upload has no `consent`"
+    )
+    ref_url_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_list)] = Field(
+        (),
+        description=(
+            "Hosts whose URLs `ref_audio` may name, separated by commas: `example.com`,"
+            " `example.com:8443`, `*.example.com`, or `*` for any; never private addresses. Empty"
+            " allows no URLs"
+        ),
+    )
+    ref_url_timeout_s: float = Field(
+        10.0, gt=0, le=600, description="Seconds a URL of `ref_audio` may take to be fetched"
+    )
+    ref_file_dir: Path | None = Field(
+        None, description="Folder whose files `ref_audio` may name as `file:` URLs; none without it"
     )
     strict_models: bool = Field(
         False,
@@ -141,6 +223,29 @@ class Settings(BaseSettings):
     terminal_mark: bool = Field(
         True,
         description="Add a final mark to a text without one, so that its last word is said whole",
+    )
+    normalize: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_steps)] = Field(
+        engine.DEFAULT_TEXT_STEPS,
+        description=(
+            "Steps of the text front end for requests that name none, separated by commas; `none`"
+            f" for none. Also: {', '.join(engine.TEXT_STEPS[len(engine.DEFAULT_TEXT_STEPS) :])}"
+        ),
+    )
+    lexicon: Path | None = Field(
+        None, description="TOML file of respellings for the step `lexicon` of the text front end"
+    )
+    stream_is_sse: bool = Field(
+        False,
+        description="Answer `stream: true` without `stream_format` in server-sent events, as newer"
+        " vLLM-Omni does, instead of bare sound",
+    )
+    loudness_lufs: Annotated[float | None, AfterValidator(_loudness)] = Field(
+        None,
+        description="Bring all speech to this loudness, -40 to -10 LUFS, unless a request says"
+        " otherwise; empty leaves it as it is",
+    )
+    max_batch_chars: int = Field(
+        100_000, ge=1, description="Longest `input` of all items of a batch together, in characters"
     )
     redraw: bool = Field(
         True,
@@ -202,6 +307,26 @@ class Settings(BaseSettings):
     drain_timeout_s: float = Field(
         30.0, ge=0, le=3600, description="Seconds active requests get to finish at shutdown"
     )
+    body_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        le=3600,
+        description="Seconds a request's body may take to arrive, and one more for every 16 KiB of"
+        " it; later it gets a 408",
+    )
+    input_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        le=3600,
+        description="Seconds a text that is still open (WebSocket) may leave its slot waiting",
+    )
+    live_idle_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        le=86_400,
+        description="Seconds without a message, while nothing is spoken, after which a WebSocket is"
+        " closed",
+    )
     send_timeout_s: float = Field(
         30.0, gt=0, le=3600, description="Seconds a client may stall before its reply is aborted"
     )
@@ -257,13 +382,20 @@ class Settings(BaseSettings):
         return engine.EngineConfig(
             device=self.device,
             dtype=self.dtype,
+            kernels=self.kernels,
+            kv_dtype=self.kv_dtype,
+            codec_dtype=self.codec_dtype,
             slots=self.slots,
             kv_positions=self.kv_positions,
             max_queue=self.max_queue,
             max_queue_s=self.max_queue_s,
             paragraph_pause_s=self.paragraph_pause_s,
             terminal_mark=self.terminal_mark,
+            normalize=self.normalize,
+            lexicon=self.lexicon,
             strict_instructions=self.strict_instructions,
+            voice_cache_bytes=self.voice_cache_bytes,
+            input_timeout_s=self.input_timeout_s,
         )
 
     def model_files(self) -> engine.ModelFiles | None:

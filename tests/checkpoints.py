@@ -109,9 +109,16 @@ class Codec:
     upsampling_ratios: tuple[int, ...] = (2, 2)
     encoder_hidden: int = 32
     encoder_filters: int = 4
+    encoder_layers: int = 2
+    encoder_heads: int = 2
+    encoder_ffn: int | None = None  # None: twice the hidden size
     encoder_ratios: tuple[int, ...] = (8, 6, 5, 4)
     encoder_extra_quantizers: int = 2  # in the file, but past `encoder_valid_num_quantizers`
     output_gain: float = 0.03
+
+    @property
+    def encoder_inner(self) -> int:
+        return self.encoder_ffn or 2 * self.encoder_hidden
 
     @property
     def samples_per_frame(self) -> int:
@@ -135,6 +142,8 @@ class Case:
     code_groups: int = 4
     codebook_size: int = 64
     text_hidden: int = 48
+    speaker_channels: int = 16
+    speaker_inner: int = 8  # of attention, and of squeeze and excitation
     speakers: tuple[str, ...] = ("vivian", "ryan", "eric", "dylan")
     single_token_role: bool = True
     eos_gain: float = 0.0
@@ -190,7 +199,7 @@ def talker_weights(case: Case, tokens: int) -> dict[str, Array]:
     plan |= _decoder_stack("talker.model", case.talker)
     plan |= _predictor(case)
     if case.task == "base":
-        plan |= _speaker_encoder(hidden)
+        plan |= _speaker_encoder(case)
     weights = _draw(plan, case.seed)
     weights["talker.codec_head.weight"][case.eos] *= np.float32(case.eos_gain)
     return weights
@@ -267,24 +276,22 @@ def _predictor(case: Case) -> dict[str, _Plan]:
     return plan
 
 
-_SPEAKER_CHANNELS = (16, 16, 16, 16, 48)  # the last takes the three inner blocks side by side
-
-
-def _speaker_encoder(width: int) -> dict[str, _Plan]:
-    first, last = _SPEAKER_CHANNELS[0], _SPEAKER_CHANNELS[-1]
+def _speaker_encoder(case: Case) -> dict[str, _Plan]:
+    first, inner = case.speaker_channels, case.speaker_inner
+    part, last = first // 8, 3 * first  # the last takes the three inner blocks side by side
     plan = _conv("speaker_encoder.blocks.0.conv", (first, 128, 5), 128 * 5, gain=0.3)
     for i in range(1, 4):
         name = f"speaker_encoder.blocks.{i}"
         plan |= _conv(f"{name}.tdnn1.conv", (first, first, 1), first)
         plan |= _conv(f"{name}.tdnn2.conv", (first, first, 1), first)
-        plan |= _conv(f"{name}.se_block.conv1", (8, first, 1), first)
-        plan |= _conv(f"{name}.se_block.conv2", (first, 8, 1), 8)
+        plan |= _conv(f"{name}.se_block.conv1", (inner, first, 1), first)
+        plan |= _conv(f"{name}.se_block.conv2", (first, inner, 1), inner)
         for j in range(7):
-            plan |= _conv(f"{name}.res2net_block.blocks.{j}.conv", (2, 2, 3), 6)
+            plan |= _conv(f"{name}.res2net_block.blocks.{j}.conv", (part, part, 3), 3 * part)
     plan |= _conv("speaker_encoder.mfa.conv", (last, last, 1), last)
-    plan |= _conv("speaker_encoder.asp.tdnn.conv", (8, last * 3, 1), last * 3)
-    plan |= _conv("speaker_encoder.asp.conv", (last, 8, 1), 8)
-    return plan | _conv("speaker_encoder.fc", (width, last * 2, 1), last * 2)
+    plan |= _conv("speaker_encoder.asp.tdnn.conv", (inner, last * 3, 1), last * 3)
+    plan |= _conv("speaker_encoder.asp.conv", (last, inner, 1), inner)
+    return plan | _conv("speaker_encoder.fc", (case.talker.hidden, last * 2, 1), last * 2)
 
 
 def _codec_quantizer(case: Case) -> dict[str, _Plan]:
@@ -376,12 +383,13 @@ def _encoder_convs(codec: Codec) -> dict[str, _Plan]:
 def _encoder_rest(case: Case) -> dict[str, _Plan]:
     hidden = case.codec.encoder_hidden
     plan = _conv("encoder.downsample.conv", (hidden, hidden, 4), hidden * 4, bias=False)
-    for i in range(2):
+    inner = case.codec.encoder_inner
+    for i in range(case.codec.encoder_layers):
         layer = f"encoder.encoder_transformer.layers.{i}"
         for projection in "qkvo":
             plan |= _linear(f"{layer}.self_attn.{projection}_proj", hidden, hidden)
-        plan |= _linear(f"{layer}.mlp.fc1", 2 * hidden, hidden)
-        plan |= _linear(f"{layer}.mlp.fc2", hidden, 2 * hidden)
+        plan |= _linear(f"{layer}.mlp.fc1", inner, hidden)
+        plan |= _linear(f"{layer}.mlp.fc2", hidden, inner)
         for norm in ("input_layernorm", "post_attention_layernorm"):
             plan[f"{layer}.{norm}.weight"] = ((hidden,), "norm")
             plan[f"{layer}.{norm}.bias"] = ((hidden,), _BIAS)
@@ -537,18 +545,19 @@ def _talker_config(case: Case, tokens: list[str]) -> dict[str, Any]:
         "tts_bos_token_id": tokens.index("<tts_text_bos>"),
         "tts_eos_token_id": tokens.index("<tts_text_eod>"),
         # Written for every task, as published: only the tensors say whether there is an encoder.
-        "speaker_encoder_config": _speaker_encoder_config(case.talker.hidden),
+        "speaker_encoder_config": _speaker_encoder_config(case),
         "talker_config": _talker_section(case, len(tokens)),
     }
 
 
-def _speaker_encoder_config(width: int) -> dict[str, Any]:
+def _speaker_encoder_config(case: Case) -> dict[str, Any]:
+    first = case.speaker_channels
     return {
-        "enc_dim": width,
+        "enc_dim": case.talker.hidden,
         "sample_rate": 24000,
-        "enc_channels": list(_SPEAKER_CHANNELS),
-        "enc_attention_channels": 8,
-        "enc_se_channels": 8,
+        "enc_channels": [first, first, first, first, 3 * first],
+        "enc_attention_channels": case.speaker_inner,
+        "enc_se_channels": case.speaker_inner,
     }
 
 
@@ -651,19 +660,19 @@ def _codec_encoder_section(case: Case) -> dict[str, Any]:
         "compress": 2,
         "dilation_growth_rate": 2,
         "frame_rate": 12.5,
-        "head_dim": hidden // 2,
+        "head_dim": hidden // codec.encoder_heads,
         "hidden_act": "gelu",
         "hidden_size": hidden,
-        "intermediate_size": 2 * hidden,
+        "intermediate_size": codec.encoder_inner,
         "kernel_size": 7,
         "last_kernel_size": 3,
         "layer_scale_initial_scale": 0.01,
         "max_position_embeddings": 8000,
         "norm_eps": 1e-05,
-        "num_attention_heads": 2,
+        "num_attention_heads": codec.encoder_heads,
         "num_filters": codec.encoder_filters,
-        "num_hidden_layers": 2,
-        "num_key_value_heads": 2,
+        "num_hidden_layers": codec.encoder_layers,
+        "num_key_value_heads": codec.encoder_heads,
         "num_quantizers": case.code_groups + codec.encoder_extra_quantizers,
         "num_residual_layers": 1,
         "num_semantic_quantizers": 1,

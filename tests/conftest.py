@@ -55,7 +55,7 @@ def start(custom_voice: engine.ModelFiles) -> Iterator[Callable[..., engine.Engi
 
     def begin(files: Any = None, **settings: Any) -> engine.Engine:
         defaults = {"slots": 4, "kv_positions": 512, "nan_fill": True, "device": "cpu"}
-        config = engine.EngineConfig(**{**defaults, **settings})
+        config = engine.EngineConfig(**{**defaults, "kernels": "plain", **settings})
         engines.append(engine.load(files or custom_voice, config))
         return engines[-1]
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import itertools
 import threading
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
 import engine
+import engine.stream
 
 SAMPLE_RATE = 24_000
 SAMPLES_PER_FRAME = 1_920
 SPEAKERS = ("aiden", "dylan", "ryan", "vivian")
+T = TypeVar("T")
+
 LANGUAGES = ("chinese", "english", "german")
 
 
@@ -71,11 +76,82 @@ def pcm16(frames: int) -> bytes:
     return b"".join(engine.to_pcm16(frame_pcm(index)) for index in range(frames))
 
 
+def base_info(**changes: object) -> engine.ModelInfo:
+    """A Base model that clones, unless told otherwise."""
+    facts: dict[str, object] = {
+        "name": "fake-base",
+        "task": "base",
+        "speakers": (),
+        "default_voice": None,
+        "accepts_instructions": False,
+        "clones": True,
+        "clones_in_context": True,
+    }
+    return model_info(**(facts | changes))
+
+
+def _there(value: T) -> engine.Pending[T]:
+    future: Future[T] = Future()
+    future.set_result(value)
+    return engine.Pending(future)
+
+
 @dataclass
 class _Job:
     script: Script
     stream: engine.Stream
     made: int = 0
+    open: bool = False  # its text has not ended
+
+
+class FakeLive(engine.stream.Readable):
+    """A stream whose text is still open: each `append` is one frame of sound. `limit` characters
+    fit; `text` is what has come."""
+
+    limit = 400
+
+    def __init__(self, owner: FakeEngine, job: _Job, text: str) -> None:
+        self.id = job.stream.id
+        self.seed = job.stream.seed
+        self.sample_rate = job.stream.sample_rate
+        self.warnings = job.stream.warnings
+        self.text = ""
+        self._owner = owner
+        self._job = job
+        if text:
+            self.append(text)
+
+    @property
+    def ended(self) -> bool:
+        return self._job.stream.ended
+
+    @property
+    def tokens(self) -> int:
+        return len(self.text)
+
+    def append(self, text: str) -> None:
+        if self._job.stream.error is not None:
+            raise self._job.stream.error
+        if self.ended or not self._job.open:
+            raise engine.InvalidRequest("the text has ended", "text")
+        if len(self.text) + len(text) > self.limit:
+            raise engine.InvalidRequest("it does not fit", "text")
+        self.text += text
+        self._owner.feed(self._job, 1)
+
+    def end(self) -> None:
+        if self._job.open and not self.ended:
+            self._job.open = False
+            self._owner.feed(self._job, 0)
+
+    def cancel(self) -> None:
+        self._job.stream.cancel()
+
+    def get(self) -> engine.stream.Item:
+        return self._job.stream.get()
+
+    async def read(self) -> engine.stream.Item:
+        return await self._job.stream.read()
 
 
 @dataclass
@@ -97,8 +173,11 @@ class FakeEngine:
 
     def __post_init__(self) -> None:
         self.requests: list[engine.SpeechRequest] = []
+        self.lives: list[FakeLive] = []
         self.envelopes: list[dict[str, object]] = []
         self.cancelled: list[str] = []
+        self.extracted: list[engine.Clip] = []
+        self.purged: list[engine.Voice] = []
         self.closed = False
         self.draining = False
         self.frames_total = 0
@@ -151,6 +230,7 @@ class FakeEngine:
             on_cancel=lambda: self._on_cancel(job_id),
             warnings=script.warnings,
         )
+        stream.spoken_text = f"{request.text} (as spoken)"
         with self._changed:
             self._jobs[job_id] = _Job(script, stream)
             at_once = script.frames + 1 if script.at_once is None else script.at_once
@@ -160,10 +240,86 @@ class FakeEngine:
 
     speak = submit
 
+    def open(
+        self,
+        request: engine.SpeechRequest,
+        *,
+        id: str | None = None,  # noqa: A002
+        tenant: str = "",
+        priority: int = 0,
+        timeout_s: float | None = None,
+        input_timeout_s: float | None = None,
+    ) -> FakeLive:
+        if len(request.text) > FakeLive.limit:
+            raise engine.InvalidRequest("it does not fit", "text")
+        script, self.script = self.script, replace(self.script, at_once=0)
+        try:
+            stream = self.submit(
+                request, id=id, tenant=tenant, priority=priority, timeout_s=timeout_s
+            )
+        finally:
+            self.script = script
+        self.envelopes[-1]["input_timeout_s"] = input_timeout_s
+        with self._changed:
+            job = self._jobs[stream.id]
+            job.script, job.open = script, True
+        live = FakeLive(self, job, request.text)
+        self.lives.append(live)
+        return live
+
+    def check(self, request: engine.SpeechRequest) -> None:
+        self._check(request)
+
+    def feed(self, job: _Job, frames: int) -> None:
+        """Publish sound of an open text, and at the end of the text what else there is."""
+        with self._changed:
+            if job.stream.id not in self._jobs:
+                return
+            at_once = job.script.at_once is None
+            self._advance(job.stream.id, frames if job.open else (job.script.frames + 1) * at_once)
+
+    def extract_voice(
+        self,
+        clip: engine.Clip,
+        *,
+        transcript: str | None = None,
+        model: str | None = None,
+        ref_tail_silence: float = 0.5,
+    ) -> engine.Pending[engine.Voice]:
+        """A voice that follows from the clip; `script.refuse` is raised."""
+        if self.script.refuse is not None:
+            raise self.script.refuse
+        info = self.model(model)
+        self.extracted.append(clip)
+        drawn = np.random.default_rng(int(clip.digest[:8], 16))
+        frames = clip.frames(SAMPLES_PER_FRAME, ref_tail_silence)
+        codes = drawn.integers(0, info.codebook_size, (info.code_groups, frames))
+        voice = engine.Voice(
+            drawn.standard_normal(info.speaker_width),
+            None if transcript is None else codes,
+            transcript,
+            tail_silence_s=0.0 if transcript is None else ref_tail_silence,
+            model=info.name,
+            clip=clip.digest,
+            warnings=self.script.warnings,
+        )
+        return _there(voice)
+
+    def check_voice(self, voice: engine.Voice, model: str | None = None) -> None:
+        width = self.model(model).speaker_width
+        if voice.embedding is not None and voice.embedding.size != width:
+            raise engine.InvalidRequest(
+                f"`speaker_embedding` must have {width} values", "speaker_embedding"
+            )
+
+    def purge_voice(self, voice: engine.Voice) -> engine.Pending[int]:
+        self.purged.append(voice)
+        return _there(voice.nbytes)
+
     def advance(self, frames: int = 1) -> None:
         """Publish up to `frames` more frames of every active request; one more ends it."""
         with self._changed:
-            for job_id in list(self._jobs):
+            for job_id in [each for each, job in self._jobs.items() if not job.open]:
                 self._advance(job_id, frames)
 
     @property
@@ -208,8 +364,9 @@ class FakeEngine:
     def _check(self, request: engine.SpeechRequest) -> None:
         model = self.model(request.model)
         speakers = [speaker.lower() for speaker in model.speakers]
-        if request.voice is not None and request.voice.lower() not in speakers:
-            raise engine.UnknownVoice(request.voice, model.speakers)
+        named = request.voice if isinstance(request.voice, str) else None
+        if named is not None and named.lower() not in speakers:
+            raise engine.UnknownVoice(named, model.speakers)
         if request.language.lower() not in ("auto", "en", *model.languages):
             known = ", ".join(model.languages)
             raise engine.InvalidRequest(
@@ -219,7 +376,7 @@ class FakeEngine:
     def _advance(self, job_id: str, frames: int) -> None:
         job = self._jobs[job_id]
         for _ in range(frames):
-            if job.made == job.script.frames:
+            if job.made >= job.script.frames and not job.open:
                 self._end(job_id)
                 return
             job.stream.publish(engine.Audio(job.made, frame_pcm(job.made)))
@@ -245,4 +402,4 @@ class FakeEngine:
             self._changed.notify_all()
 
 
-__all__ = ["FakeEngine", "Script", "frame_pcm", "model_info", "pcm16"]
+__all__ = ["FakeEngine", "FakeLive", "Script", "base_info", "frame_pcm", "model_info", "pcm16"]

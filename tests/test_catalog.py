@@ -51,7 +51,6 @@ def talker(task: str = "custom_voice", size: str = "1b7", name: str = "tiny") ->
         languages=LANGUAGES,
         speakers=NAMED if task == "custom_voice" else (),
         generation=GenerationDefaults(),
-        has_speaker_encoder=task == "base",
     )
 
 
@@ -192,29 +191,6 @@ def test_a_base_model_takes_a_speaker_vector_or_none() -> None:
     vector = np.zeros(WIDTH, np.float32)
     assert resolve(BASE, speaker_embedding=vector).speaker is None
     assert resolve(BASE).speaker is None
-
-
-@pytest.mark.parametrize("spec", [CUSTOM, DESIGN], ids=lambda spec: spec.task)
-def test_other_models_refuse_a_speaker_vector(spec: TalkerSpec) -> None:
-    with pytest.raises(UnsupportedMode, match="Base model") as caught:
-        resolve(spec, speaker_embedding=np.zeros(WIDTH, np.float32), instructions="Calm")
-    assert caught.value.field == "speaker_embedding"
-
-
-@pytest.mark.parametrize("shape", [(WIDTH - 1,), (WIDTH + 1,), (0,), (1, WIDTH), (2, WIDTH // 2)])
-def test_a_vector_of_another_width_is_refused_with_the_right_one(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidRequest, match=f"must have {WIDTH} values") as caught:
-        resolve(BASE, speaker_embedding=np.zeros(shape, np.float32))
-    assert caught.value.field == "speaker_embedding"
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_vector_with_a_value_that_is_no_number_is_refused(value: float) -> None:
-    vector = np.zeros(WIDTH, np.float32)
-    vector[3] = value
-    with pytest.raises(InvalidRequest, match="finite") as caught:
-        resolve(BASE, speaker_embedding=vector)
-    assert caught.value.field == "speaker_embedding"
 
 
 # Instructions

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import pytest
 
 from engine.errors import Overloaded
+from engine.incoming import OpenInput
 from engine.request import FinishReason, Job
 from engine.scheduler import Scheduler, fair
 from engine.stream import Finished, Stats, Stream
@@ -16,6 +18,7 @@ from engine.stream import Finished, Stats, Stream
 class Entry:
     job: Job
     stream: Stream
+    input: OpenInput | None = None
 
 
 def job(name: str, **fields: object) -> Job:
@@ -67,6 +70,74 @@ def test_more_sound_than_the_limit_is_refused_but_one_job_is_always_let_in() -> 
     scheduler.reserve(job("c", cost_frames=100))
     with pytest.raises(Overloaded):
         scheduler.reserve(job("d", cost_frames=100))
+
+
+def filled(capacity: int, *tenants: str, **settings: float) -> Scheduler[Entry]:
+    """Each tenant in turn takes all it is let have."""
+    scheduler: Scheduler[Entry] = Scheduler(capacity, **settings)
+    for tenant in tenants:
+        while lets_in(scheduler, tenant):
+            pass
+    return scheduler
+
+
+numbers = itertools.count()
+
+
+def lets_in(scheduler: Scheduler[Entry], tenant: str, **fields: object) -> bool:
+    try:
+        scheduler.reserve(job(f"{tenant}-{next(numbers)}", tenant=tenant, **fields))
+    except Overloaded:
+        return False
+    return True
+
+
+def test_one_tenant_alone_gets_all_permits_and_no_more() -> None:
+    assert filled(6, "greedy").in_flight == 6
+
+
+def test_a_flood_leaves_room_for_an_equal_share_of_every_other_tenant() -> None:
+    assert filled(6, "greedy", "modest").in_flight == 6 + 3
+    assert filled(6, "greedy", "modest", "third").in_flight == 6 + 3 + 2
+    assert not lets_in(filled(6, "greedy", "modest"), "greedy")
+
+
+def test_a_flood_of_sound_leaves_room_for_others_too() -> None:
+    # Half of a ceiling of 100 frames is expected to be used: six of them are let in.
+    scheduler = filled(100, "greedy", max_frames=300)
+    assert scheduler.in_flight == 6
+    assert [lets_in(scheduler, "modest") for _ in range(4)] == [True, True, True, False]
+
+
+def test_all_tenants_together_never_get_more_than_twice_the_permits() -> None:
+    assert filled(4, *"abcdefgh").in_flight == 2 * 4
+    assert filled(100, *"abcdefgh", max_frames=300).in_flight == 2 * 6
+
+
+def test_more_tenants_than_permits_still_get_one_each_up_to_twice_as_many() -> None:
+    scheduler: Scheduler[Entry] = Scheduler(3)
+    assert [lets_in(scheduler, tenant) for tenant in "abcdefg"] == [True] * 6 + [False]
+
+
+def test_who_held_too_much_is_let_in_again_below_the_limit() -> None:
+    scheduler: Scheduler[Entry] = Scheduler(2)
+    jobs = [job(name, tenant="greedy") for name in "ab"]
+    for each in jobs:
+        scheduler.reserve(each)
+    modest = job("m", tenant="modest")
+    scheduler.reserve(modest)
+    scheduler.release(jobs[0])
+    assert not lets_in(scheduler, "greedy")  # two are left, and one of them is its own
+    scheduler.release(modest)
+    assert lets_in(scheduler, "greedy")
+
+
+def test_a_tenant_that_has_left_no_longer_counts() -> None:
+    scheduler = filled(4, "greedy")
+    guest = job("guest", tenant="guest")
+    scheduler.reserve(guest)
+    scheduler.release(guest)
+    assert [lets_in(scheduler, "modest") for _ in range(3)] == [True, True, False]
 
 
 def test_a_released_permit_can_be_taken_again() -> None:

@@ -50,7 +50,7 @@ class Parts:
 
     def utterance(self, *pauses: int, count: int | None = None, hold: bool = False) -> Utterance:
         texts = [f"part {index}" for index in range(count or len(self.streams))]
-        silence = [*pauses, *[0] * len(texts)]
+        silence = [*(pause * SAMPLES for pause in pauses), *[0] * len(texts)]
         parts = [Part(SpeechRequest(text), silence[i]) for i, text in enumerate(texts)]
         return Utterance(parts, self.streams[0], self.submit, frame_samples=SAMPLES, hold=hold)
 
@@ -111,6 +111,43 @@ def test_a_pause_in_front_of_a_part_is_silence_of_as_many_frames() -> None:
     assert not audio[1].pcm.any()
     assert [len(item.pcm) // SAMPLES for item in audio] == [2, 3, 1]
     assert end.stats.frames == 6
+
+
+@either_way
+def test_pauses_in_front_between_and_behind_are_exact_to_the_sample(read: object) -> None:
+    streams = Parts(spoken(2), spoken(1))
+    parts = [Part(SpeechRequest("One."), 3), Part(SpeechRequest("Two."), 5, tail_samples=7)]
+    utterance = Utterance(parts, streams.streams[0], streams.submit, frame_samples=SAMPLES)
+    *audio, end = read(utterance)  # type: ignore[operator]
+    assert [len(item.pcm) for item in audio] == [3, 2 * SAMPLES, 5, SAMPLES, 7]
+    assert not (audio[0].pcm.any() or audio[2].pcm.any() or audio[4].pcm.any())
+    assert [item.first_frame for item in audio] == [0, 0, 2, 4, 5]
+    assert end.stats.frames == (3 + 2 * SAMPLES + 5 + SAMPLES + 7) // SAMPLES
+
+
+def test_silence_in_front_waits_for_the_first_sound() -> None:
+    speaking = Stream("job", seed=9, sample_rate=24_000, max_bytes=10**6)
+    parts = [Part(SpeechRequest("One."), 3)]
+    utterance = Utterance(parts, speaking, Parts().submit, frame_samples=SAMPLES)
+    speaking.fail(GenerationFailed("nothing"))
+    with pytest.raises(GenerationFailed):  # and not sound first, which would send a status line
+        promptly(utterance.get)
+
+
+def test_a_part_drawn_again_keeps_its_pause() -> None:
+    streams = Parts(spoken(1), spoken(2, reason=FinishReason.LOOP), spoken(3))
+    parts = [Part(SpeechRequest("One.")), Part(SpeechRequest("Two."), 5)]
+    first = streams.streams[0]
+    utterance = Utterance(parts, first, streams.submit, frame_samples=SAMPLES, hold=True)
+    *audio, end = read_sync(utterance)
+    assert [len(item.pcm) for item in audio] == [SAMPLES, 5, 3 * SAMPLES]
+    assert end.stats.redraws == 1
+
+
+def test_an_utterance_tells_what_it_says_with_its_pauses() -> None:
+    parts = [Part(SpeechRequest("One.")), Part(SpeechRequest("Two."), 36_000, tail_samples=2_400)]
+    utterance = Utterance(parts, spoken(1), Parts().submit, frame_samples=SAMPLES)
+    assert utterance.spoken_text == "One. [pause:1.5s] Two. [pause:0.1s]"
 
 
 @either_way

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,18 +20,24 @@ from engine.errors import (
     EngineUnavailable,
     GenerationFailed,
 )
+from engine.incoming import OpenInput
+from engine.pieces import Chores, Steps
 from engine.request import FinishReason, Job
 from engine.running import Books, Retired
 from engine.scheduler import Scheduler
 from engine.stream import Audio, Finished, Stats, Stream
-from engine.worker import Call, Cancel, Stop, Submit, Wake, Worker
+from engine.worker import Call, Cancel, Stop, Submit, Wake, Work, Worker
 from tests.waiting import PATIENCE_S, eventually, promptly
 
 
 @dataclass(eq=False)
 class Entry:
+    """`pieces` are the names of what has to be made before it may be admitted."""
+
     job: Job
     stream: Stream
+    pieces: tuple[str, ...] = ()
+    input: OpenInput | None = None
 
 
 @dataclass(eq=False)
@@ -74,6 +81,17 @@ class ScriptedRunner:
     @property
     def busy(self) -> bool:
         return not self.paused and self.free < self.width
+
+    def ready(self, entry: Entry) -> Entry | None:
+        return None if entry.pieces else entry
+
+    def prepare(self, entry: Entry) -> Steps[Entry]:
+        for piece in entry.pieces:
+            self.log.append(f"piece {piece} of {entry.job.id}")
+            if piece == "broken":
+                raise RuntimeError("out of order")
+            yield
+        return replace(entry, pieces=())
 
     def admit(self, entry: Entry, now: float) -> None:
         self.log.append(f"admit {entry.job.id}")
@@ -152,11 +170,13 @@ class House:
     def runner(self) -> ScriptedRunner:
         return self.runners[0]
 
-    def submit(self, name: str, frames: int = 2, **fields: Any) -> Stream:
+    def submit(
+        self, name: str, frames: int = 2, pieces: tuple[str, ...] = (), **fields: Any
+    ) -> Stream:
         job = Job(name, **{"model": "tiny", "cost_frames": frames, "arrival": 0.0, **fields})
         stream = Stream(name, seed=0, sample_rate=24_000, max_bytes=10**9)
         self.scheduler.reserve(job)
-        self.worker.post(Submit(Entry(job, stream)))  # type: ignore[arg-type]
+        self.worker.post(Submit(Entry(job, stream, pieces)))  # type: ignore[arg-type]
         return stream
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:
@@ -209,6 +229,13 @@ def raises(error: Exception) -> Callable[[], None]:
 
 
 # The order of things
+
+
+def one_piece_at_a_time(house: House) -> House:
+    """Its clock for longer work runs so fast that no second piece is begun."""
+    ticks = itertools.count()
+    house.worker._chores = Chores(clock=lambda: float(next(ticks)))
+    return house
 
 
 def test_one_request_is_admitted_between_two_frames(houses: Houses) -> None:
@@ -527,6 +554,117 @@ def test_every_stream_ends_even_when_freeing_a_slot_fails(
     assert isinstance(future[0].exception(PATIENCE_S), EngineUnavailable)
 
 
+# Longer work
+
+
+def test_what_a_request_needs_first_is_made_in_pieces_between_frames(houses: Houses) -> None:
+    house = one_piece_at_a_time(houses())
+    speaking = house.submit("speaking", frames=5)
+    prepared = house.submit("late", frames=1, pieces=("one", "two"))
+    house.worker.start()
+    assert [outcome(speaking), outcome(prepared)] == ["length"] * 2
+    assert house.log == [
+        "admit speaking",
+        "step tiny",
+        "piece one of late",
+        "step tiny",
+        "piece two of late",
+        "step tiny",
+        "admit late",
+        *["step tiny"] * 2,
+    ]
+
+
+def test_longer_work_is_done_one_after_the_other(houses: Houses) -> None:
+    house = one_piece_at_a_time(houses())
+    streams = [house.submit(name, frames=1, pieces=("one", "two")) for name in "ab"]
+    house.worker.start()
+    assert [outcome(stream) for stream in streams] == ["length"] * 2
+    pieces = [line.removeprefix("piece ") for line in house.log if line.startswith("piece")]
+    assert pieces == ["one of a", "two of a", "one of b", "two of b"]
+
+
+def test_a_request_that_needs_nothing_overtakes_one_that_does(houses: Houses) -> None:
+    house = one_piece_at_a_time(houses())
+    house.submit("slow", frames=1, pieces=("one", "two", "three"))
+    quick = house.submit("quick", frames=1)
+    house.worker.start()
+    assert outcome(quick) == "length"
+    assert eventually(lambda: "admit slow" in house.log)
+    assert house.log.index("admit quick") < house.log.index("piece two of slow")
+
+
+def test_longer_work_gives_way_to_a_listener_in_need_but_not_for_long(houses: Houses) -> None:
+    house = houses()
+    speaking = house.submit("speaking", frames=10**9)
+    house.worker.start()
+    house.between_frames()
+    house.worker._chore_at = house.now
+    house.runner.stalled = True
+    house.submit("late", frames=1, pieces=("one",), arrival=house.now)
+    house.between_frames()
+    assert "piece one of late" not in house.log
+    house.now += 0.6
+    assert eventually(lambda: "admit late" in house.log)
+    speaking.cancel()
+
+
+def test_longer_work_nobody_waits_for_is_given_up_at_once(houses: Houses) -> None:
+    house = one_piece_at_a_time(houses())
+    left = house.submit("left", pieces=tuple("abc"))
+    late = house.submit("late", pieces=("one",), deadline=99.0)
+    future: Future[Any] = Future()
+    house.worker.post(Work(iter_pieces(house, "abc"), future))
+    left.cancel()
+    future.cancel()
+    house.worker.start()
+    assert outcome(late) == "DeadlineExceeded"
+    assert eventually(lambda: house.worker.chores == 0)
+    house.between_frames()
+    assert [line for line in house.log if line.startswith("piece")] == []
+    assert house.worker.finished == {"Cancelled": 1, "DeadlineExceeded": 1}
+
+
+def test_work_that_fails_fails_alone(houses: Houses, caplog: pytest.LogCaptureFixture) -> None:
+    house = houses()
+    broken = house.submit("broken", pieces=("broken",))
+    fine = house.submit("fine", frames=1, pieces=("one",))
+    house.worker.start()
+    assert outcome(broken) == "GenerationFailed"
+    assert outcome(fine) == "length"
+    assert "out of order" in caplog.text
+
+
+def test_work_without_a_request_answers_its_future(houses: Houses) -> None:
+    house = one_piece_at_a_time(houses())
+    future: Future[Any] = Future()
+    house.worker.post(Work(iter_pieces(house, "ab"), future))
+    house.worker.start()
+    assert future.result(PATIENCE_S) == "made of ab"
+    assert house.log == ["piece a", "piece b"]
+
+
+def test_work_left_when_the_worker_stops_is_refused(houses: Houses) -> None:
+    house = one_piece_at_a_time(houses())
+    asked = [house.submit(name, pieces=tuple("abc")) for name in "ab"]
+    futures: list[Future[Any]] = [Future(), Future()]
+    house.worker.post(Work(iter_pieces(house, "ab"), futures[0]))
+    house.worker.post(Stop())
+    house.worker.start()
+    house.worker.join(PATIENCE_S)
+    house.worker.post(Work(iter_pieces(house, "ab"), futures[1]))
+    assert [outcome(stream) for stream in asked] == ["EngineUnavailable"] * 2
+    for future in futures:
+        assert isinstance(future.exception(PATIENCE_S), EngineUnavailable)
+
+
+def iter_pieces(house: House, names: str) -> Steps[str]:
+    for name in names:
+        house.log.append(f"piece {name}")
+        yield
+    return f"made of {names}"
+
+
 # The end
 
 
@@ -574,13 +712,13 @@ def test_posting_while_the_worker_stops_leaves_nothing_hanging(houses: Houses) -
     streams: list[Stream] = []
     futures: list[Future[Any]] = []
 
-    def post() -> None:
+    def post(poster: int) -> None:
         for index in range(200):
-            streams.append(house.submit(f"{threading.get_ident()}-{index}", frames=1))
+            streams.append(house.submit(f"{poster}-{index}", frames=1))
             futures.append(house.call(nothing))
 
     house.scheduler._capacity = 10**6
-    threads = [threading.Thread(target=post, daemon=True) for _ in range(4)]
+    threads = [threading.Thread(target=post, args=(n,), daemon=True) for n in range(4)]
     for thread in threads:
         thread.start()
     house.worker.post(Stop())

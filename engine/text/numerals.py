@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 
 from num2words import num2words
 
@@ -51,7 +51,7 @@ def cardinal(value: int | str, tongue: Tongue, noun: str = "") -> str:
     return _agreeing(words, int(value), tongue, feminine(noun, tongue))
 
 
-@cache
+@lru_cache(maxsize=4096)  # texts may hold any number
 def _plain(value: int, tongue: Tongue) -> str:
     words = str(num2words(value, lang=tongue.numerals)).replace(",", "")
     if tongue.code == "es":

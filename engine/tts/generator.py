@@ -19,10 +19,12 @@ from torch import Tensor
 
 from engine.config import EngineConfig, TalkerSpec
 from engine.models.code_predictor import CodePredictor
+from engine.models.kernels import module_nbytes
 from engine.models.kv_cache import KVCache
-from engine.models.layers import rope_table
 from engine.models.talker import Talker
-from engine.tts.prompt import Prompt, PromptPlan, build_prompt
+from engine.pieces import Steps
+from engine.tts.head import Prefix
+from engine.tts.prompt import Prompt, PromptPlan, build_prompt, extend_prompt
 from engine.tts.sampling import (
     LaneSampling,
     SamplerBatch,
@@ -31,6 +33,9 @@ from engine.tts.sampling import (
     repeated_ngram,
 )
 from engine.tts.slot import Slot, timed
+
+# What a prefix takes through the talker in one piece: about as long as a frame may take.
+PREFIX_POSITIONS = 8
 
 _IDLE = LaneSampling(0, 0.0, 0, 1.0, 1.0, 0.0, 0, 1.0, 0, 0)
 
@@ -41,8 +46,7 @@ class Generator:
     def __init__(
         self, spec: TalkerSpec, talker: Talker, predictor: CodePredictor, config: EngineConfig
     ) -> None:
-        head = talker.codec_head.weight
-        self.device, dtype = head.device, head.dtype
+        self.device, dtype = talker.device, talker.dtype
         slots, groups = config.slots, spec.code_groups
         self.spec = spec
         self.talker = talker
@@ -52,22 +56,20 @@ class Generator:
             slots,
             config.kv_positions,
             device=self.device,
-            dtype=dtype,
+            dtype=kv_dtype(config, talker),
             nan_fill=config.nan_fill,
         )
         self.hidden = torch.zeros(slots, spec.talker.hidden, device=self.device, dtype=dtype)
         self.logits = torch.zeros(slots, spec.vocab, device=self.device)
         self.seen = torch.zeros(slots, spec.vocab, device=self.device, dtype=torch.bool)
         self._constant_width = config.reference
-        self._rope = rope_table(
-            spec.talker, torch.arange(config.kv_positions, device=self.device), dtype
-        )
+        self._rope = talker.rope(config.kv_positions)
         self._frame_cache = KVCache(
             spec.predictor, slots, groups, device=self.device, dtype=dtype, nan_fill=config.nan_fill
         )
-        self._frame_rope = rope_table(
-            spec.predictor, torch.arange(groups, device=self.device), dtype
-        )
+        frame_rope = predictor.rope(groups)
+        self._frame_ropes = [frame_rope.span(0, 2)]
+        self._frame_ropes += [frame_rope.span(at, at + 1) for at in range(2, groups)]
         self._suppressed = torch.zeros(spec.vocab, device=self.device, dtype=torch.bool)
         self._suppressed[list(spec.suppressed)] = True
         self._suppressed[spec.codec_tokens.eos] = False
@@ -76,19 +78,38 @@ class Generator:
     @property
     def nbytes(self) -> int:
         """Bytes of weights and caches."""
-        modules = (self.talker, self.predictor)
-        weights = sum(p.nbytes for module in modules for p in module.parameters())
+        weights = module_nbytes(self.talker) + module_nbytes(self.predictor)
         return weights + self.cache.nbytes + self._frame_cache.nbytes
 
-    def prefill(self, index: int, plan: PromptPlan) -> Prompt:
-        """Run a prompt through the talker into row `index`; its scores are then there."""
-        prompt = build_prompt(plan, self.talker, self.predictor, self.spec)
-        count = len(prompt.embeds)
-        rope = (self._rope[0][:count], self._rope[1][:count])
-        hidden = self.talker(prompt.embeds[None], rope, self.cache.prefill(index, count))[0, -1]
+    def prefill(self, index: int, plan: PromptPlan, prefix: Prefix | None = None) -> Prompt:
+        """Run a prompt through the talker into row `index`, from where its prefix ends; its scores
+        are then there."""
+        prompt = self._prompt(plan)
+        if prefix is not None:
+            self.cache.restore(index, prefix.k, prefix.v)
+        start = 0 if prefix is None else prefix.positions
+        hidden = self._extend(self.cache, index, prompt.embeds[start:])
         self.hidden[index] = hidden
         self.logits[index] = self.talker.logits(hidden)
         return prompt
+
+    def prefix(self, plan: PromptPlan) -> Steps[Prefix]:
+        """Run the part of a prompt that does not depend on its text through the talker."""
+        prompt = self._prompt(plan)
+        cache = KVCache(
+            self.spec.talker, 1, prompt.fixed, device=self.device, dtype=self.cache.k.dtype
+        )
+        for part in torch.split(prompt.embeds[: prompt.fixed], PREFIX_POSITIONS):
+            self._extend(cache, 0, part)
+            yield
+        return Prefix(*cache.rows(0))
+
+    def feed(self, slots: Sequence[Slot]) -> None:
+        """Embed what has come of each slot's text since its last frame."""
+        for slot in slots:
+            source, prompt = slot.entry.input, slot.prompt
+            if source and (prompt.taken < len(source.items) or prompt.open is source.ended):
+                slot.prompt = extend_prompt(prompt, source, self.talker, alone=self._constant_width)
 
     def decode(self, slots: Sequence[Slot]) -> None:
         """Feed each slot's staged input to the talker."""
@@ -102,8 +123,7 @@ class Generator:
             given = [inputs[index] if index is not None else None for index in rows]
             x = torch.stack([idle if each is None else each for each in given])
             at = self._ints([0 if index is None else self.cache.length[index] for index in rows])
-            rope = (self._rope[0][at][:, None, None], self._rope[1][at][:, None, None])
-            hidden = self.talker(x[:, None], rope, self.cache.decode(rows))[:, 0]
+            hidden = self.talker(x[:, None], self._rope.rows(at), self.cache.decode(rows))[:, 0]
             logits = self.talker.logits(hidden)
             kept = self._ints([row for row, index in enumerate(rows) if index is not None])
             into = self._ints(list(inputs))
@@ -140,6 +160,17 @@ class Generator:
         self.hidden[index] = 0
         self.logits[index] = 0
 
+    def _prompt(self, plan: PromptPlan) -> Prompt:
+        return build_prompt(
+            plan, self.talker, self.predictor, self.spec, alone=self._constant_width
+        )
+
+    def _extend(self, cache: KVCache, row: int, embeds: Tensor) -> Tensor:
+        start, count = cache.length[row], len(embeds)
+        rope = self._rope.span(start, start + count)
+        hidden: Tensor = self.talker(embeds[None], rope, cache.prefill(row, count))[0, -1]
+        return hidden
+
     def _predict(self, slots: Sequence[Slot], batch: _Batch, first: Tensor, u: Tensor) -> None:
         if not slots:
             return
@@ -154,7 +185,7 @@ class Generator:
                 self.hidden[self._ints([index for index, _ in batch])],
                 self.talker.codec_embd(first),
                 self._frame_cache,
-                self._frame_rope,
+                self._frame_ropes,
                 lambda step, scores: sampler.draw_rest(scores, u[:, step + 1]),
             )
         frames = torch.cat((first[:, None], codes), dim=1)
@@ -192,6 +223,13 @@ class Generator:
 
     def _ints(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+
+def kv_dtype(config: EngineConfig, talker: Talker) -> torch.dtype:
+    """What keys and values are kept in: as asked for, or BF16 beside packed weights."""
+    if config.kv_dtype == "auto":
+        return torch.bfloat16 if talker.packed else talker.dtype
+    return torch.bfloat16 if config.kv_dtype == "bf16" else torch.float32
 
 
 # Rows of a batch: the slot index and what runs there; None is an idle row (reference mode).

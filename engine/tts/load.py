@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import os
+
 import torch
-from torch import nn
 
 from engine.catalog import Catalog
-from engine.codec.decoder import CodecDecoder
+from engine.codec.decoder import CodecDecoder, Decodes
+from engine.codec.packed import PackedDecoder, choose_dtype
 from engine.config import EngineConfig, ModelSpec
 from engine.errors import InvalidRequest
 from engine.gguf.tensors import TensorFile, load_module
+from engine.machine import usable_cores
 from engine.models.code_predictor import CodePredictor
+from engine.models.kernels import Plan, choose
+from engine.models.packing import load_packed
 from engine.models.talker import Talker
 from engine.tts.generator import Generator
 from engine.tts.intake import Intake
 from engine.tts.runner import Runner
 from engine.tts.tokenizer import Tokenizer
 from engine.tts.vocoder import Vocoder
+
+log = logging.getLogger("framecast.engine")
 
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
@@ -51,6 +59,12 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
     return _DTYPES[config.dtype]
 
 
+def uses_packed(config: EngineConfig, device: torch.device) -> bool:
+    """Weights are kept packed: on CPUs, unless asked for otherwise."""
+    asked = config.kernels == "auto" and config.dtype == "auto" and not config.reference
+    return asked and device.type == "cpu"
+
+
 def load_runner(spec: ModelSpec, config: EngineConfig) -> Runner:
     """Read the weights of a model and build its runner.
 
@@ -59,19 +73,42 @@ def load_runner(spec: ModelSpec, config: EngineConfig) -> Runner:
     """
     device = resolve_device(config)
     dtype = resolve_dtype(config, device)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(usable_cores())
+    plan = _plan(spec, config) if uses_packed(config, device) else None
     with torch.device("meta"):
         talker, predictor = Talker(spec.talker), CodePredictor(spec.talker)
         decoder = CodecDecoder(spec.codec)
-    parts: list[tuple[nn.Module, str]] = [(talker, "talker."), (predictor, "code_pred.")]
     with TensorFile(spec.talker_path) as file:
-        for module, prefix in parts:
-            load_module(module, file, prefix, device=device, dtype=dtype)
+        if plan is not None:
+            load_packed(talker, predictor, spec.talker, file, plan)
+        else:
+            load_module(talker, file, "talker.", device=device, dtype=dtype)
+            load_module(predictor, file, "code_pred.", device=device, dtype=dtype)
     with TensorFile(spec.codec_path) as file:
         load_module(decoder, file, "tok_dec.", device=device, dtype=dtype)
     for module in (talker, predictor, decoder):
         module.eval()
     generator = Generator(spec.talker, talker, predictor, config)
-    return Runner(spec, generator, Vocoder(decoder, config), config)
+    fast = decoder if plan is None else _packed(decoder, config)
+    return Runner(spec, generator, Vocoder(fast, config), config)
+
+
+def _plan(spec: ModelSpec, config: EngineConfig) -> Plan:
+    widths = sorted({1, 2, max(1, config.slots // 2), config.slots})
+    decoder = spec.talker.predictor  # whose weights are read most often
+    plan = choose(decoder.hidden, 2 * decoder.ffn, widths)
+    log.info("%s: %s for quantised weights, %s for others", spec.name, plan.quantised, plan.whole)
+    return plan
+
+
+def _packed(decoder: CodecDecoder, config: EngineConfig) -> Decodes:
+    """The decoder in packed kernels, as asked for or as is faster."""
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}.get(config.codec_dtype)
+    if dtype is None:
+        dtype = choose_dtype(decoder.spec.decoder_dim // 4)
+    log.info("codec in %s", str(dtype).removeprefix("torch."))
+    return PackedDecoder(decoder, dtype)
 
 
 def load_intake(spec: ModelSpec, catalog: Catalog, config: EngineConfig) -> Intake:

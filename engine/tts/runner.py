@@ -10,16 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from math import inf
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from engine.config import EngineConfig, ModelSpec
 from engine.errors import Cancelled, DeadlineExceeded, EngineError, GenerationFailed, SlowReader
+from engine.pieces import Steps, run_through
 from engine.request import FinishReason
 from engine.running import Books, Retired
 from engine.stream import Audio, Finished
+from engine.tts.cloning import Cloning
 from engine.tts.generator import Generator
 from engine.tts.guards import LoopGuard, SilenceGuard
 from engine.tts.slot import Clock, Entry, Slot
@@ -45,6 +47,7 @@ class Runner:
         self.spec = spec
         self.slots: list[Slot | None] = [None] * config.slots
         self.frames_total = 0
+        self.cloning = Cloning(spec, generator, vocoder, config)
         self._generator = generator
         self._vocoder = vocoder
         self._config = config
@@ -75,8 +78,19 @@ class Runner:
 
     def stalls(self, now: float) -> bool:
         """Processing a prompt now would leave a listener without sound, and waiting may not."""
-        slack = min((slot.dry_at - now for slot in self._occupied() if slot.dry_at), default=inf)
-        return 0 < slack < self._prefill_s
+        ends = (slot.dry_at for slot in self._occupied() if slot.dry_at)
+        return any(0 < end - now < self._prefill_s for end in ends)
+
+    def ready(self, entry: Entry) -> Entry | None:
+        """The entry as it may take a slot, if nothing has to be made for it first."""
+        if not entry.plan.cloned:
+            return entry
+        return run_through(self.prepare(entry)) if self.cloning.knows(entry.plan) else None
+
+    def prepare(self, entry: Entry) -> Steps[Entry]:
+        """Make of a cloned voice what the request needs of it; raises what is wrong with it."""
+        head = yield from self.cloning.steps(entry.plan)
+        return replace(entry, plan=head.plan, head=head)
 
     @torch.inference_mode()
     def admit(self, entry: Entry, now: float) -> None:
@@ -97,7 +111,8 @@ class Runner:
     def step(self, now: float) -> None:
         """Make one frame for every slot that advances."""
         active = [slot for slot in self._occupied() if slot.advances]
-        decoding = [slot for slot in active if slot.next_input is not None]
+        decoding = [slot for slot in active if slot.embedded is not None]
+        self._generator.feed(decoding)
         self._generator.decode(decoding)
         self._drop_broken(decoding)
         self._draw([slot for slot in active if self.slots[slot.index] is slot])
@@ -107,7 +122,8 @@ class Runner:
         self._step_s = self._clock() - now
 
     def sweep(self, now: float) -> None:
-        """Free the slots whose listener has gone or does not read, or whose time is over."""
+        """Free the slots whose listener has gone or does not read, whose text does not come, or
+        whose time is over."""
         for slot in self._occupied():
             stream, deadline = slot.entry.stream, slot.entry.job.deadline
             if stream.ended:
@@ -117,6 +133,8 @@ class Runner:
             elif stream.full and stream.unread_for(now) > self._config.read_timeout_s:
                 waited = f"{self._config.read_timeout_s:g} s"
                 self._release(slot, SlowReader(f"nobody read the stream for {waited}"))
+            elif (source := slot.entry.input) and slot.starved and source.waited_out(now):
+                self._release(slot, source.timeout())
 
     def cancel(self, job_id: str) -> None:
         """Free the slot of a job at once, if it has one."""
@@ -139,8 +157,8 @@ class Runner:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of weights, caches and codec state."""
-        return self._generator.nbytes + self._vocoder.nbytes
+        """Bytes of weights, caches and codec state, and of what is kept of cloned voices."""
+        return self._generator.nbytes + self._vocoder.nbytes + self.cloning.nbytes
 
     def books(self) -> Books:
         """What is held right now."""
@@ -149,9 +167,14 @@ class Runner:
 
     def _open(self, index: int, entry: Entry, now: float) -> Slot:
         start, config = time.perf_counter(), self._config
-        prompt = self._generator.prefill(index, entry.plan)
-        if entry.plan.reference_codes is not None:
-            self._vocoder.prime(index, entry.plan.reference_codes)
+        if entry.plan.cloned and entry.head is None:
+            entry = run_through(self.prepare(entry))
+        if entry.input is not None:
+            entry = replace(entry, plan=entry.plan.fed(entry.input))
+        head = entry.head
+        prompt = self._generator.prefill(index, entry.plan, head.prefix if head else None)
+        if head and head.lane:
+            self._vocoder.resume(index, head.lane)
         rate = self.spec.codec.sample_rate
         self._prefill_s = time.perf_counter() - start
         return Slot(
@@ -182,7 +205,8 @@ class Runner:
             slot.heard(self._clock(), len(pcm) / self.spec.codec.sample_rate)
             slot.entry.stream.publish(Audio(slot.decoded, pcm))
             slot.decoded += len(pcm) // self.spec.codec.samples_per_frame
-            slot.flushes += 1
+            # After a wait for text the listener is dry again: the ramp begins anew.
+            slot.flushes = 0 if slot.starved else slot.flushes + 1
             if slot.silence.push(pcm) and slot.ending is None:
                 slot.ending = FinishReason.SILENCE
                 slot.pending.clear()

@@ -11,16 +11,22 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from engine.incoming import OpenInput
 from engine.request import FinishReason, Job
 from engine.stream import Stats, Stream
 from engine.tts.guards import LoopGuard, SilenceGuard
+from engine.tts.head import Head
 from engine.tts.prompt import Prompt, PromptPlan
 from engine.tts.sampling import LaneSampling
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """An accepted request on its way to a slot. Made by the intake, read-only after."""
+    """An accepted request on its way to a slot. Made by the intake, read-only after.
+
+    `head` is what the worker has made of a cloned voice before it may take a slot. `input` holds
+    the text of a request whose input was open at first; its `plan` has none then.
+    """
 
     job: Job
     stream: Stream
@@ -28,6 +34,13 @@ class Entry:
     sampling: LaneSampling
     max_frames: int
     streaming: bool = True  # somebody listens while it is made
+    head: Head | None = None
+    input: OpenInput | None = None
+
+    @property
+    def ceiling(self) -> int:
+        """Most frames, as far as that is known."""
+        return self.max_frames if self.input is None else self.input.ceiling
 
 
 @dataclass(slots=True)
@@ -57,33 +70,50 @@ class Slot:
     flushes: int = 0
     history: list[int] = field(default_factory=list)  # codes of codebook 0
     pending: deque[Tensor] = field(default_factory=deque)  # int64[code groups] each
-    next_input: Tensor | None = None  # [hidden]; None while the prompt's scores are unused
+    embedded: Tensor | None = None  # [hidden], the last frame; None while there is none
     dry_at: float | None = None  # when a listener that started at the first sound runs dry
     ending: FinishReason | None = None
 
     @property
     def advances(self) -> bool:
-        """Takes part in the next frame: not ending, and its reader keeps up."""
-        return self.ending is None and not self.entry.stream.full
+        """Takes part in the next frame: not ending, its reader keeps up, and its text."""
+        return self.ending is None and not self.entry.stream.full and not self.starved
+
+    @property
+    def starved(self) -> bool:
+        """The next frame goes with text that has not come, and the input is still open."""
+        source = self.entry.input
+        if source is None or source.ended or self.ending is not None:
+            return False
+        return self.frames > self.entry.plan.overlay_rows(len(source.items))
+
+    @property
+    def next_input(self) -> Tensor | None:
+        """[hidden], what the talker hears next: the last frame and the overlay that goes with it;
+        None while the prompt's scores are unused."""
+        if self.embedded is None:
+            return None
+        return self.embedded + self.prompt.overlay_after(self.frames - 1)
 
     def stage(self, codes: Tensor, first: int, embedded: Tensor) -> None:
         """Take a generated frame: codes int64[groups], codebook 0 again as a number, and the
-        frame's summed embeddings [hidden], which with the overlay are the next input."""
+        frame's summed embeddings [hidden]."""
         self.pending.append(codes)
         self.history.append(first)
-        self.next_input = embedded + self.prompt.overlay_after(self.frames)
+        self.embedded = embedded
         self.frames += 1
         if self.loop.push(first):
             self.ending = FinishReason.LOOP
-        elif self.frames >= self.entry.max_frames:
+        elif self.frames >= self.entry.ceiling:
             self.ending = FinishReason.LENGTH
 
     def due(self, ramp: tuple[int, ...], now: float, soon: float) -> bool:
-        """A codec flush should happen now: the ramp says so, the end has come, or the listener
-        would run dry before `soon`. One who is dry already is served by the ramp: small flushes
-        cost more per frame, and a machine that is behind must not fall further behind."""
+        """A codec flush should happen now: the ramp says so, the end has come, the text has not,
+        or the listener would run dry before `soon`. One who is dry already is served by the ramp:
+        small flushes cost more per frame, and a machine that is behind must not fall further
+        behind."""
         rescue = self.dry_at is not None and now < self.dry_at < soon
-        if rescue or self.ending is not None:
+        if rescue or self.starved or self.ending is not None:
             return bool(self.pending)
         step = self.flushes if self.entry.streaming else len(ramp)
         return len(self.pending) >= ramp[min(step, len(ramp) - 1)]

@@ -8,6 +8,7 @@ normaliser (NFC) and the split pattern are facts of that tokenizer: the file nam
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -27,6 +28,7 @@ _SPLIT = (
     r"|\s+(?!\S)"
     r"|\s+"
 )
+_PIECES = pre_tokenizers.Split(tokenizers.Regex(_SPLIT), behavior="isolated")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _CHARACTER = re.compile(f"{_PAIR.pattern}|.", re.DOTALL)
 _NORMAL = 1  # GGUF token type; the others are control, user-defined or unused
@@ -79,6 +81,18 @@ class Tokenizer:
         """How many ids `text` adds to an empty utterance."""
         return len(self._encode(_ROLE + text)) - len(self._role)
 
+    def settling(self) -> Settling:
+        """Encodes an utterance's text that arrives in pieces."""
+        return Settling(self._bpe)
+
+    @property
+    def frame(self) -> tuple[list[int], list[int]]:
+        """The ids around an utterance's text: in front of one that starts with no white space,
+        and behind every one."""
+        control = self._control
+        behind = [control.im_end, *self._newline, control.im_start, *self._role]
+        return [control.im_start, *self._role], behind
+
     def starts(self, text: str) -> list[int]:
         """The place in `text` of the character each of its `count` ids starts at, in order."""
         segment = _ROLE + text
@@ -93,6 +107,65 @@ class Tokenizer:
 
     def _encode(self, segment: str) -> list[int]:
         return self._bpe.encode(_well_formed(segment), add_special_tokens=False).ids
+
+
+class Settling:
+    """Gives out the ids of a text that arrives in pieces: those of the whole, in order.
+
+    An id is settled once no text that follows can change it. Merges stay within the pieces of the
+    split pattern, so those are given out whose end is certain; the last word is kept back until
+    something behind it has come.
+    """
+
+    def __init__(self, bpe: tokenizers.Tokenizer) -> None:
+        self._bpe = bpe
+        self._tail = ""
+
+    def push(self, text: str) -> list[int]:
+        """The ids that are settled with `text`."""
+        tail = self._tail + text
+        # Half of a surrogate pair says nothing about the character.
+        whole = tail[:-1] if "\ud800" <= tail[-1:] <= "\udbff" else tail
+        normal = self._bpe.normalizer.normalize_str(_well_formed(whole))
+        end = _settled(normal)
+        self._tail = normal[end:] + tail[len(whole) :]
+        return self._encode(normal[:end])
+
+    def rest(self) -> list[int]:
+        """The ids that are left once the text has ended."""
+        tail, self._tail = self._tail, ""
+        return self._encode(_well_formed(tail))
+
+    def count(self, text: str = "") -> int:
+        """How many ids are still to be given out if the text ends with `text`; changes nothing."""
+        return len(self._encode(_well_formed(self._tail + text)))
+
+    def _encode(self, text: str) -> list[int]:
+        return self._bpe.encode(text, add_special_tokens=False).ids
+
+
+def _settled(text: str) -> int:
+    """How much of an NFC text keeps its ids whatever follows: whole pieces of the split pattern.
+
+    The last character that joins none before it may still change by what follows, though not what
+    kind of character it is. A piece is certain that ends there or before; white space is certain
+    once something else has come.
+    """
+    last = len(text) - 1
+    while last > 0 and _joins(text[last]):
+        last -= 1
+    visible = len(text.rstrip())
+    end = 0
+    for piece, (_, stop) in _PIECES.pre_tokenize_str(text):
+        if stop > last or (piece.isspace() and stop >= visible):
+            break
+        end = stop
+    return end
+
+
+def _joins(char: str) -> bool:
+    """Whether NFC may join or reorder `char` with what stands before it."""
+    return unicodedata.category(char)[0] == "M" or "\u1161" <= char <= "\u11c2"
 
 
 def _well_formed(text: str) -> str:
@@ -114,7 +187,7 @@ def _build(vocab: dict[str, int], merges: list[tuple[str, str]]) -> tokenizers.T
     bpe.normalizer = normalizers.NFC()
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(tokenizers.Regex(_SPLIT), behavior="isolated"),
+            _PIECES,
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -176,4 +249,4 @@ def _byte_symbols() -> set[str]:
     return set(pre_tokenizers.ByteLevel.alphabet())
 
 
-__all__ = ["Tokenizer"]
+__all__ = ["Settling", "Tokenizer"]

@@ -9,9 +9,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.codec.decoder import CodecDecoder, decode_lanes
+from engine.codec.decoder import Decodes, decode_lanes
+from engine.codec.state import CodecState
 from engine.config import EngineConfig
+from engine.pieces import Steps
 from engine.tts.slot import Slot, timed
+
+# What a lane is primed with in one piece: about as long as a frame may take.
+PRIMED_FRAMES = 4
 
 Pcm = npt.NDArray[np.float32]
 
@@ -19,20 +24,26 @@ Pcm = npt.NDArray[np.float32]
 class Vocoder:
     """Owns the codec's side of every slot. A slot's lane is its index."""
 
-    def __init__(self, decoder: CodecDecoder, config: EngineConfig) -> None:
-        weight = decoder.pre_conv.weight
-        self.device = weight.device
+    def __init__(self, decoder: Decodes, config: EngineConfig) -> None:
+        self.device = decoder.device
         self._decoder = decoder
         self._ramp = config.ramp
         self._alone = config.reference
-        self._state = decoder.init_state(
-            config.slots, device=weight.device, dtype=weight.dtype, nan_fill=config.nan_fill
-        )
+        self._nan_fill = config.nan_fill
+        self._state = decoder.fresh_state(config.slots, nan_fill=config.nan_fill)
 
-    def prime(self, index: int, codes: npt.NDArray[np.int64]) -> None:
-        """Make a lane continue reference codes int64[frames, groups]; their sound is discarded."""
+    def primed(self, codes: npt.NDArray[np.int64]) -> Steps[CodecState]:
+        """A lane that has heard reference codes int64[frames, groups]; their sound is discarded."""
+        lane = self._decoder.fresh_state(1, nan_fill=self._nan_fill)
         frames = torch.from_numpy(codes).to(self.device).T[None]
-        decode_lanes(self._decoder, self._state, self._lanes([index]), frames)
+        for part in torch.split(frames, PRIMED_FRAMES, dim=2):
+            decode_lanes(self._decoder, lane, self._lanes([0]), part)
+            yield
+        return lane
+
+    def resume(self, index: int, lane: CodecState) -> None:
+        """Make a slot's lane go on from where another one is."""
+        self._state.update(self._lanes([index]), lane)
 
     def flush(self, slots: Sequence[Slot], now: float, soon: float) -> Iterator[tuple[Slot, Pcm]]:
         """Decode what is due, with whoever has as many frames; F32 samples per slot.
@@ -58,7 +69,7 @@ class Vocoder:
     @property
     def nbytes(self) -> int:
         """Bytes of weights and carried state."""
-        return self._state.nbytes + sum(p.nbytes for p in self._decoder.parameters())
+        return self._state.nbytes + self._decoder.nbytes
 
     @property
     def frames_held(self) -> int:

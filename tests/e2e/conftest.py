@@ -26,7 +26,9 @@ def command(*arguments: object, module: str = "server.cli") -> list[str]:
 
 def environment() -> dict[str, str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("FRAMECAST_")}
-    return {**clean, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    clean |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    # No voices of whoever runs the tests.
+    return {**clean, "XDG_DATA_HOME": os.devnull}
 
 
 def run(*arguments: object, stdin: str | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -58,8 +60,13 @@ class Served:
         self._found = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._found.wait(PATIENCE_S), self.text
-        self._wait_until_ready()
+        try:
+            assert self._found.wait(PATIENCE_S) and self.url, self.text
+            self._wait_until_ready()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
 
     @property
     def text(self) -> str:

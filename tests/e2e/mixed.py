@@ -12,7 +12,8 @@ import httpx
 
 SPEECH = "/v1/audio/speech"
 # `uncompressed` bodies can be compared byte by byte with those of another run.
-FORMATS = ("pcm", "wav", "mp3", "flac", "opus", "aac")
+FORMATS = ("pcm", "wav", "mp3", "flac", "opus", "aac", "ulaw", "alaw")
+SHAPING = ("speed", "sample_rate", "loudness_lufs", "stream_format")
 TEXTS = (
     "One.",
     "Hello there, how are you today?",
@@ -40,20 +41,31 @@ def mixed(number: int, frames: tuple[int, int], voices: list[str]) -> dict[str, 
     }
     if draw.random() < 0.3:
         body["temperature"] = draw.choice([0.0, 0.5, 1.2])
-    if body["response_format"] in {"pcm", "wav"}:
-        body["stream"] = draw.random() < 0.6
+    if draw.random() < 0.7:
+        body["stream"] = draw.random() < 0.7
+    if draw.random() < 0.3:
+        body["speed"] = draw.choice([0.5, 0.9, 1.3, 2.0])
+    if draw.random() < 0.2:
+        body["sample_rate"] = draw.choice([8_000, 16_000, 44_100, 48_000])
+    if draw.random() < 0.1:
+        body["loudness_lufs"] = -20
+    if draw.random() < 0.2:
+        body["stream_format"] = "sse"
     return body
 
 
 def whole(number: int, frames: tuple[int, int], voices: list[str]) -> dict[str, Any]:
     """The same request as uncompressed samples, sent as they are made."""
-    return {**mixed(number, frames, voices), "response_format": "pcm", "stream": True}
+    body = mixed(number, frames, voices)
+    plain = {name: value for name, value in body.items() if name not in SHAPING}
+    return {**plain, "response_format": "pcm", "stream": True}
 
 
-def client(url: str, timeout: float = 120) -> httpx.AsyncClient:
-    """A client that never waits for a connection of its own."""
+def client(url: str, timeout: float = 120, key: str = "") -> httpx.AsyncClient:
+    """A client that never waits for a connection of its own; `key` is its API key."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    return httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits)
+    headers = {"x-api-key": key} if key else None
+    return httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits, headers=headers)
 
 
 async def fetch(http: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
@@ -90,7 +102,11 @@ class Tally:
 
 
 async def crowd(
-    url: str, body: Callable[[int], dict[str, Any]], at_once: int, until: Callable[[int], bool]
+    url: str,
+    body: Callable[[int], dict[str, Any]],
+    at_once: int,
+    until: Callable[[int], bool],
+    key: str = "",
 ) -> Tally:
     """`at_once` clients that ask again as soon as they were answered, until `until(asked)`."""
     spoken, refused, asked, odd = 0, 0, 0, list[str]()
@@ -108,7 +124,7 @@ async def crowd(
                 refused += 1
                 await asyncio.sleep(0.05)
 
-    async with client(url) as http:
+    async with client(url, key=key) as http:
         await asyncio.gather(*(one(http) for _ in range(at_once)))
     return Tally(spoken, refused, tuple(odd))
 

@@ -23,7 +23,7 @@ import pytest
 
 import engine
 from server.settings import Settings
-from tests.e2e.mixed import SPEECH, client, crowd, fetch, leave, mixed, whole
+from tests.e2e.mixed import FORMATS, SPEECH, Tally, client, crowd, fetch, leave, mixed, whole
 from tests.faults.speaking import balanced, busy
 from tests.server.conftest import Live
 from tests.waiting import PATIENCE_S, eventually, promptly, run
@@ -42,10 +42,12 @@ def serve(custom_voice: engine.ModelFiles) -> Iterator[Serve]:
     """Serve the tiny model in reference mode; at the end its books must balance."""
     with contextlib.ExitStack() as stack:
 
-        def begin(send_buffer: int | None = None, **config: Any) -> tuple[str, engine.Engine]:
+        def begin(
+            send_buffer: int | None = None, keys: str | tuple[()] = (), **config: Any
+        ) -> tuple[str, engine.Engine]:
             fixed = {"device": "cpu", "kv_positions": 256, "nan_fill": True, "reference": True}
             speaker = engine.load(custom_voice, engine.EngineConfig(**{**fixed, **config}))
-            live = Live(speaker, Settings(drain_timeout_s=1, max_queue=speaker.config.max_queue))
+            live = Live(speaker, Settings(drain_timeout_s=1, api_keys=keys))
             if send_buffer is not None:
                 live.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             stack.enter_context(live)
@@ -210,6 +212,31 @@ def test_three_times_the_slots_are_answered_with_sound_or_a_proper_429(serve: Se
     assert alone(url, [whole(7, FRAMES, VOICES)]) != [b""]
 
 
+def test_the_flood_of_one_key_is_refused_and_another_keys_requests_never_are(serve: Serve):
+    url, speaker = serve(slots=2, max_queue=2, keys="greedy:key-of-greedy,modest:key-of-modest")
+    over = False
+
+    async def modest() -> list[int]:
+        nonlocal over
+        assert await asyncio.to_thread(eventually, lambda: speaker.in_flight >= 4)
+        async with client(url, key="key-of-modest") as http:
+            bodies = [mixed(number, FRAMES, VOICES) for number in range(8)]
+            statuses = [(await fetch(http, body)).status_code for body in bodies]
+        over = True
+        return statuses
+
+    async def both() -> tuple[Tally, list[int]]:
+        flood = crowd(
+            url, lambda n: mixed(n, FRAMES, VOICES), 12, lambda _: over, key="key-of-greedy"
+        )
+        return await asyncio.gather(flood, modest())
+
+    greedy, statuses = run(both(), 2 * PATIENCE_S)
+    assert statuses == [200] * 8
+    assert greedy.odd == () and greedy.refused > 0 and greedy.spoken > 0
+    assert balanced(speaker)
+
+
 def descriptors() -> int:
     return len(list(DESCRIPTORS.iterdir()))
 
@@ -277,6 +304,6 @@ def test_health_answers_while_a_long_text_is_spoken_and_encoded(serve: Serve):
 def test_the_crowd_is_the_same_every_time_and_mixed():
     bodies = [mixed(number, FRAMES, VOICES) for number in range(60)]
     assert bodies == [mixed(number, FRAMES, VOICES) for number in range(60)]
-    assert len({body["response_format"] for body in bodies}) == 6
+    assert {body["response_format"] for body in bodies} == set(FORMATS)
     assert {body.get("stream") for body in bodies} == {None, True, False}
     assert len(np.unique([body["max_new_tokens"] for body in bodies])) > 5

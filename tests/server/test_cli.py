@@ -1,4 +1,5 @@
 import signal
+import struct
 import subprocess
 import sys
 import wave
@@ -89,10 +90,28 @@ def test_say_writes_a_wav_and_reports_on_stderr(loaded, fake, tmp_path, capsys):
     assert fake.closed
 
 
+@pytest.mark.parametrize("output", ["out.wav", "-"])
+def test_say_shapes_the_sound_as_the_server_does(loaded, tmp_path, capfdbinary, output):
+    target = "-" if output == "-" else str(tmp_path / output)
+    shape = ["--speed", "2", "--sample-rate", "16000", "--loudness-lufs", "-20"]
+    assert cli.main(["say", "Hello.", "-o", target, *shape]) == 0
+    body = capfdbinary.readouterr().out if output == "-" else (tmp_path / output).read_bytes()
+    assert struct.unpack_from("<I", body, 24) == (16_000,)
+    assert (len(body) - 44) / 2 == pytest.approx(5 * 0.08 * 16_000 / 2, abs=2)
+
+
 def test_say_names_the_stages_when_asked(loaded, tmp_path, capsys):
     assert cli.main(["say", "Hello.", "-v", "-o", str(tmp_path / "out.wav")]) == 0
     err = capsys.readouterr().err
-    for word in ("queue", "prefill", "talker", "predictor", "codec", "0.500 (below 1 is faster)"):
+    for word in (
+        "spoken: Hello. (as spoken)",
+        "queue",
+        "prefill",
+        "talker",
+        "predictor",
+        "codec",
+        "0.500 (below 1 is faster)",
+    ):
         assert word in err
 
 

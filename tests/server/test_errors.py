@@ -6,7 +6,19 @@ from pathlib import Path
 import pytest
 
 import engine
-from server.errors import ANSWERS, CODES, InvalidApiKey, RateLimited, answer_for, error_response
+from server.errors import (
+    ANSWERS,
+    CODES,
+    ConsentNotFound,
+    InvalidApiKey,
+    RateLimited,
+    SlowRequest,
+    StoreFull,
+    VoiceExists,
+    VoiceNotFound,
+    answer_for,
+    error_response,
+)
 from tests.server.conftest import SPEECH
 
 README = Path(__file__).parents[2] / "server" / "README.md"
@@ -24,7 +36,9 @@ def every_engine_error():
 def test_every_engine_error_stands_in_the_table():
     classes = every_engine_error()
     assert len(classes) >= 13
-    assert {*classes, InvalidApiKey, RateLimited} == set(ANSWERS)
+    own = {InvalidApiKey, RateLimited, SlowRequest}
+    own |= {VoiceNotFound, ConsentNotFound, VoiceExists, StoreFull}
+    assert {*classes, *own} == set(ANSWERS)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +50,12 @@ def test_every_engine_error_stands_in_the_table():
         (engine.ModelNotFound("no"), 404),
         (engine.PayloadTooLarge("no"), 413),
         (InvalidApiKey("who?"), 401),
+        (SlowRequest("late"), 408),
         (RateLimited("enough", 2, {}), 429),
+        (VoiceNotFound("no", "voice"), 404),
+        (ConsentNotFound("no", "consent"), 404),
+        (VoiceExists("twice", "name"), 409),
+        (StoreFull("too many"), 409),
         (engine.DeadlineExceeded("late"), 504),
         (engine.EngineUnavailable("draining"), 503),
         (engine.GenerationFailed("nothing"), 500),

@@ -398,8 +398,9 @@ async def test_a_full_server_says_how_many_wait_and_when_to_come_back(connect, f
     [
         (PCM, True, True, False),
         (PCM | {"stream": False}, True, False, True),
-        ({"input": "Hi."}, True, False, True),
-        ({"input": "Hi."}, False, False, False),
+        ({"input": "Hi."}, True, True, False),
+        ({"input": "Hi.", "stream": False}, True, False, True),
+        ({"input": "Hi.", "stream": False}, False, False, False),
     ],
 )
 @pytest.mark.anyio

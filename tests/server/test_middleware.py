@@ -109,3 +109,40 @@ async def test_browsers_may_read_errors_and_our_headers(connect, fake):
     assert reply.status_code == 500
     assert reply.headers["access-control-allow-origin"] == "*"
     assert "x-request-id" in reply.headers["access-control-expose-headers"]
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/v1/models", "/v1/audio/voices"])
+async def test_head_is_answered_like_get(connect, path):
+    async with connect() as client:
+        head, get = await client.head(path), await client.get(path)
+    assert head.status_code == get.status_code == 200
+    assert head.headers["content-type"] == get.headers["content-type"]
+
+
+async def test_head_is_counted_under_its_route_and_logged_as_head(connect, caplog):
+    with caplog.at_level(logging.DEBUG, "server.requests"):
+        async with connect() as client:
+            await client.head("/v1/models")
+            text = (await client.get("/metrics")).text
+    assert 'route="/models",status="200"' in text
+    assert request_lines(caplog)[0].getMessage() == "HEAD /v1/models"
+
+
+async def test_what_a_path_allows_is_said(connect):
+    async with connect() as client:
+        wrong, head = await client.post("/health"), await client.head(SPEECH)
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, HEAD")
+    assert (head.status_code, head.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("field", ["voice", "language", "response_format", "task_type"])
+async def test_a_huge_value_comes_back_and_is_logged_shortened(connect, caplog, field):
+    with caplog.at_level(logging.INFO, "server.requests"):
+        async with connect() as client:
+            reply = await client.post(SPEECH, json={"input": "Hi.", field: "z" * 500_000})
+            missing = await client.get("/" + "y" * 50_000)
+    assert reply.status_code == 400 and len(reply.content) < 3000
+    assert reply.json()["error"]["param"] == field
+    assert missing.status_code == 404 and len(missing.content) < 3000
+    for line in request_lines(caplog):
+        assert len(f"{line.getMessage()} {line.fields}") < 3000

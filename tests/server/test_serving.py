@@ -5,7 +5,15 @@ import httpx
 import pytest
 
 import engine
-from server.serving import address, cpu_name, device_name, listen, report, serve
+from server.serving import (
+    address,
+    allow_many_connections,
+    cpu_name,
+    device_name,
+    listen,
+    report,
+    serve,
+)
 from server.settings import Settings
 from tests.fakes import Script, pcm16
 from tests.server.conftest import SPEECH, Live
@@ -67,7 +75,7 @@ def test_a_whole_reply_that_is_not_ready_in_time_is_refused_in_the_error_shape(f
         replies = []
 
         def ask():
-            body = {"input": "Hello.", "response_format": "mp3"}
+            body = {"input": "Hello.", "stream": False}
             replies.append(httpx.post(f"{running.url}{SPEECH}", json=body, timeout=20))
 
         client = threading.Thread(target=ask)
@@ -128,3 +136,15 @@ def test_a_processor_is_called_what_its_maker_calls_it(tmp_path):
 
 def test_without_a_table_of_processors_there_is_a_name_too(tmp_path):
     assert cpu_name(tmp_path / "none") and device_name("cpu") and device_name("mps")
+
+
+def test_as_many_files_may_be_open_as_the_system_allows():
+    limits = pytest.importorskip("resource", reason="not on Windows")
+    kind = limits.RLIMIT_NOFILE
+    before = limits.getrlimit(kind)
+    try:
+        limits.setrlimit(kind, (256, before[1]))
+        allow_many_connections()
+        assert limits.getrlimit(kind)[0] > 256
+    finally:
+        limits.setrlimit(kind, before)

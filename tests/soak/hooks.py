@@ -39,8 +39,13 @@ def speakable(body: dict[str, Any], draw: random.Random) -> dict[str, Any]:
         "subtalker_temperature": draw.choice([0, 1.5]),
         "min_new_tokens": draw.choice([0, 3, 40]),
         "no_repeat_ngram_size": draw.choice([0, 1, 3]),
-        "timeout": draw.choice([0.01, 1, 30]),
+        # Over before the first byte, or not at all: in between a reply that has begun is cut.
+        "timeout": draw.choice([0.01, 300]),
         "language": draw.choice(["auto", "EN-us", "german"]),
+        "speed": draw.choice([0.25, 1, 1.3, 4]),
+        "sample_rate": draw.choice([8_000, 11_025, 48_000]),
+        "stream_format": draw.choice(["audio", "sse"]),
+        "stream": draw.choice([True, False]),
     }
     chosen = {name: value for name, value in some.items() if draw.random() < 0.5}
     return {**kept, **chosen, "max_new_tokens": draw.randint(1, 24)}

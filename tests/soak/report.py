@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import platform
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,7 +43,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def slope(values: Sequence[float]) -> float:
-    """Rise per step of the straight line that fits equally spaced values best."""
-    middle, mean = (len(values) - 1) / 2, sum(values) / len(values)
-    across = sum((i - middle) ** 2 for i in range(len(values)))
-    return sum((i - middle) * (value - mean) for i, value in enumerate(values)) / across
+    """Rise per step of equally spaced values: the median over all pairs (Theil and Sen), which a
+    single step or a few odd values hardly move."""
+    pairs = itertools.combinations(enumerate(values), 2)
+    return statistics.median((right - left) / (j - i) for (i, left), (j, right) in pairs)

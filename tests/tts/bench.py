@@ -23,7 +23,13 @@ class Bench:
     """One model's runner and intake. `codes` holds the frames drawn, by seed."""
 
     def __init__(self, files: ModelFiles, **settings) -> None:
-        fixed = {"slots": 4, "kv_positions": 256, "nan_fill": True, "device": "cpu"}
+        fixed = {
+            "slots": 4,
+            "kv_positions": 256,
+            "nan_fill": True,
+            "device": "cpu",
+            "kernels": "plain",
+        }
         self.config = EngineConfig(**{**fixed, **settings})
         spec = read_model_spec(files.talker, files.codec)
         self.runner: Runner = load_runner(spec, self.config)

@@ -68,7 +68,9 @@ def test_a_text_that_fits_is_one_part_with_a_fixed_seed(bench):
 @pytest.mark.parametrize("rows", [300, 1000, 2560])
 def test_every_part_of_a_long_text_keeps_its_full_automatic_ceiling(custom_voice, rows, layout):
     bench = Bench(custom_voice, kv_positions=rows)
-    request = SpeechRequest(LONG, non_streaming_mode=layout, sampling=Sampling(seed=5))
+    request = SpeechRequest(
+        LONG, non_streaming_mode=layout, normalize=(), sampling=Sampling(seed=5)
+    )
     parts = bench.intake.parts(request)
     assert len(parts) > 1
     assert "".join("".join(part.request.text.split()) for part in parts) == "".join(LONG.split())
@@ -116,7 +118,7 @@ def test_a_long_text_is_tokenised_twice_and_its_parts_about_once(bench, monkeypa
     count = tokenizer.count
     for name in lengths:
         watch(name)
-    parts = bench.intake.parts(SpeechRequest(text))
+    parts = bench.intake.parts(SpeechRequest(text, normalize=()))
     assert lengths["utterance"] == lengths["starts"] <= len(text) + 1
     assert lengths["count"] <= 4 * len(text)
     assert all(count(part.request.text) <= limit for part in parts)
@@ -169,11 +171,11 @@ def test_parts_keep_every_other_field(bench):
 def test_parts_that_begin_a_paragraph_are_preceded_by_a_pause(bench):
     paragraph = " ".join(f"This is sentence {i} of it." for i in range(9))
     text = f"{paragraph}\n\n{paragraph}\r\n \r\n{paragraph}"
-    parts = bench.intake.parts(SpeechRequest(text))
+    parts = bench.intake.parts(SpeechRequest(text, normalize=()))
     starts = [part.request.text.startswith("This is sentence 0") for part in parts]
     assert any(starts[1:])
-    assert [part.pause_frames for part in parts] == [
-        5 if starts[i] and i else 0 for i in range(len(parts))
+    assert [part.pause_samples for part in parts] == [
+        5 * 1920 if starts[i] and i else 0 for i in range(len(parts))
     ]
 
 

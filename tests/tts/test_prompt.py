@@ -13,7 +13,9 @@ from engine.tts.prompt import PromptPlan, build_prompt, codec_tags
 @pytest.fixture(scope="module")
 def model(base: ModelFiles):
     spec = read_model_spec(base.talker, base.codec)
-    runner = load_runner(spec, EngineConfig(slots=1, kv_positions=64, device="cpu"))
+    runner = load_runner(
+        spec, EngineConfig(slots=1, kv_positions=64, device="cpu", kernels="plain")
+    )
     return spec.talker, runner._generator
 
 

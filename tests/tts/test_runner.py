@@ -74,6 +74,18 @@ def test_a_prompt_gives_way_to_a_listener_who_may_still_be_saved(bench):
     assert not bench.runner.stalls(bench.now + 0.09)  # too late to help
 
 
+def test_a_listener_who_is_dry_already_does_not_hide_one_who_may_still_be_saved(bench):
+    bench.admit(request(frames=12))
+    bench.step()
+    bench.now += 0.09  # the first one is dry
+    bench.admit(request(frames=12))
+    late, fresh = bench.runner._occupied()
+    fresh.heard(bench.now, 0.08)
+    bench.runner._prefill_s = 0.06
+    assert late.dry_at < bench.now
+    assert bench.runner.stalls(bench.now + 0.05)
+
+
 def test_frame_numbers_of_the_sound_run_on(bench):
     entry = bench.admit(request(frames=9))
     bench.finish()

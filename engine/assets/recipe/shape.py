@@ -71,7 +71,6 @@ def talker_spec(text_vocab: int, first_special: int) -> TalkerSpec:
         languages={"english": CODES + 2},
         speakers=tuple(Speaker(name, CODES + 200 + i) for i, name in enumerate(SPEAKERS)),
         generation=GenerationDefaults(),
-        has_speaker_encoder=False,
     )
 
 

@@ -107,7 +107,7 @@ class Corpus:
             reference_codes=None,
             whole_text=whole,
         )
-        codes = teacher.codes(line, speaker)
+        codes = teacher.codes(line, speaker, np.random.default_rng(rng.getrandbits(32)))
         return Example(plan, codes, words(plan.text, self.spelling, codes))
 
     def epoch(self, positions: int, rng: random.Random) -> Iterator[list[Example]]:

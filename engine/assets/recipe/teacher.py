@@ -6,11 +6,12 @@ codes can be read off the teacher's own timing instead of being learned from sou
 
     code 0, 1, 2   the phoneme (vowels with their stress) in each third of the frame
     code 3         the pitch: whole periods in the frame and a slope; 0 where nothing is voiced
-    code 4         the speaker
+    code 4         the speaker and one of `NOISES` kinds of hiss, drawn at random
 
-Sound lags the codes by `LOOKAHEAD` steps, so that the causal decoder knows what comes next. It is
-rendered with exactly the pitch of the codes. As each frame holds whole periods, all begin in the
-same phase, and the waveform itself follows from the codes: a decoder learns it by plain regression.
+Sound and pitch lag the phonemes by `LOOKAHEAD` steps, so that the causal decoder knows what comes
+next. As each frame holds whole periods, all begin in the same phase: the voice's pulses follow from
+code 3 alone (see `vocoder.py`), and what is left to learn is how loud each band is, which the
+teacher tells as well.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ FRAME = STEP * PER_FRAME
 LOOKAHEAD = 2
 LEAD = 3  # steps kept of the silence before a sentence
 PAUSE = 7  # steps between two sentences
-PERIODS = (5, 32)  # of the voice in a frame: 62 to 400 Hz
-SLOPES = 3
+PERIODS = (5, 25)  # of the voice in a frame: 62 to 312 Hz
+SLOPES = 1
+PITCHES = (PERIODS[1] - PERIODS[0] + 1) * (2 * SLOPES + 1)
+NOISES = 32
 VOWELS = "AIOQWYaiuæɑɒɔəɛɜɪʊʌᵻᵊ"
 GAP = 14  # the label between two words
 FFT = 1200
@@ -127,12 +130,12 @@ def joined(parts: list[Line]) -> Line:
 
 
 def framed(line: Line) -> tuple[np.ndarray, np.ndarray]:
-    """Steps [T, 3] and pitch [T, 6] in whole frames, the end filled with silence."""
+    """Steps [T, 3] and pitch [T, 6], which lags, in whole frames filled up with silence."""
     frames = -(-(len(line.steps) + LOOKAHEAD) // PER_FRAME)
     steps = np.zeros(frames * PER_FRAME, np.uint8)
     steps[: len(line.steps)] = line.steps
     pitch = np.zeros(2 * len(steps), np.float32)
-    pitch[: len(line.pitch)] = line.pitch
+    pitch[2 * LOOKAHEAD :][: len(line.pitch)] = line.pitch
     return steps.reshape(-1, PER_FRAME), pitch.reshape(frames, -1)
 
 
@@ -158,11 +161,12 @@ def phases(code: np.ndarray) -> np.ndarray:
     return passed
 
 
-def codes(line: Line, speaker: int) -> np.ndarray:
+def codes(line: Line, speaker: int, rng: np.random.Generator) -> np.ndarray:
     """int16[T, 5]."""
     steps, pitch = framed(line)
     factor = list(SPEAKERS.values())[speaker][0]
-    columns = [pitch_codes(pitch, factor), np.full(len(steps), speaker)]
+    noise = rng.integers(0, NOISES, len(steps))
+    columns = [pitch_codes(pitch, factor), NOISES * speaker + noise]
     return np.concatenate([steps, np.stack(columns, 1)], 1).astype(np.int16)
 
 
@@ -230,7 +234,8 @@ def spoken(
             waves.append(np.zeros(PAUSE * STEP, np.float32))
             used += PAUSE
         source = np.zeros(spectra[0].shape[1] * HOP, np.float32)
-        source[start * STEP : end * STEP] = train[used * STEP : (used + end - start) * STEP]
+        at = (LOOKAHEAD + used) * STEP
+        source[start * STEP : end * STEP] = train[at : at + (end - start) * STEP]
         wave = render(spectra, source, speaker, rng)[start * STEP : end * STEP]
         wave[:STEP] *= np.linspace(0, 1, STEP)
         wave[-STEP:] *= np.linspace(1, 0, STEP)
