@@ -1,9 +1,10 @@
-"""Step 3, codec: the engine's decoder learns to speak the teacher's codes.
+"""Step 3, codec: the engine's decoder learns how loud each band of the teacher's voice is.
 
-`outline` trains everything below 75 Hz (codebooks, transformer, first upsampling stages) against
-log-mels through a throw-away head: cheap, and it teaches pronunciation. `wave` trains the whole
-decoder on short pieces against spectra at four resolutions. `polish` adds discriminators.
-Each step saves `codec.pt` once a minute and goes on from it.
+Everything else about the sound is fixed (see `vocoder.py`): what is learned are the codebooks, the
+transformer, the two upsampling stages and the convolution that reads 128 gains off them.
+First comes the outline: everything at 12.5 Hz against the teacher's rows, through a throw-away
+head; it costs a sixth. `unfold` writes the head into the upsampling stages and trains the whole,
+and `whole` goes on with that. Saves `codec.pt` once a minute and goes on from it.
 """
 
 from __future__ import annotations
@@ -18,149 +19,166 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+import vocoder
 from shape import codec_spec
-from teacher import FRAME, HOP
 from torch import Tensor, nn
+from vocoder import BINS, CARRIED, HOPS, LEVEL, STEADY
 
 from engine.codec import conv
 from engine.codec.decoder import CodecDecoder
 
-MELS = 80
-WARM = 1  # frames of context before a piece that is scored
-
-
-# Convolutions over images in channels-last order are several times faster on CPUs.
-
-
-def _conv_forward(self: conv.CausalConv1d, x: Tensor, state: None = None) -> Tensor:
-    x = F.pad(x.unsqueeze(2), (self.context, 0, 0, 0))
-    dilation = (1, self.dilation[0])
-    x = F.conv2d(x, self.weight.unsqueeze(2), self.bias, dilation=dilation, groups=self.groups)
-    return x.squeeze(2)
+STEPS = 6  # rows of the teacher's gains in a frame
+QUIET = 5e-3  # below this share of its loudest a band is as good as silent
+VOLUME = 0.75
+WARM = 2  # frames of context before a piece that is scored
 
 
 def _transposed_forward(self: conv.CausalConvTranspose1d, x: Tensor, state: None = None) -> Tensor:
-    if self.overlap:
-        y = F.conv_transpose2d(x.unsqueeze(2), self.weight.unsqueeze(2), stride=(1, self.stride))
-        return y.squeeze(2)[..., : x.shape[-1] * self.stride] + self.bias[:, None]
-    # Without overlap it is one product of matrices.
+    """Without overlap it is one product of matrices, which is several times faster."""
     channels, out, taps = self.weight.shape
     y = x.transpose(1, 2) @ self.weight.permute(0, 2, 1).reshape(channels, taps * out)
     return y.reshape(len(x), -1, out).transpose(1, 2) + self.bias[:, None]
 
 
-def speed_up() -> None:
-    """Training only: offline forwards of the engine's layers, replaced by faster equals."""
-    conv.CausalConv1d.forward = _conv_forward  # type: ignore[assignment, method-assign]
-    conv.CausalConvTranspose1d.forward = _transposed_forward  # type: ignore[assignment, method-assign]
-
-
-def synthesis(bins: int) -> Tensor:
-    """The inverse MDCT with a sine window as transposed-convolution taps [bins, 2 * bins]."""
-    n, k = torch.arange(2 * bins) + 0.5, torch.arange(bins)[:, None] + 0.5
-    window = torch.sin(math.pi * n / (2 * bins))
-    return window * torch.cos(math.pi / bins * (n + bins / 2) * k) * math.sqrt(2 / bins)
-
-
 class Voice(nn.Module):
-    """The decoder and the head that reads log-mels off its 75 Hz features.
+    """The decoder up to its upsampling stages, and the gains read off them.
 
-    The decoder is set up as a transform codec: everything up to its first wave convolution
-    predicts MDCT coefficients, 64 for each 64 samples; the one upsampling block begins as the
-    inverse transform into its first channel, and all behind it as the identity.
+    `scale` is the loudest a band gets in training, [2 * BINS]; gains are shares of it.
     """
+
+    scale: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.decoder = CodecDecoder(codec_spec())
-        self.head = nn.Linear(self.decoder.spec.latent_dim, MELS)
         for name, value in self.decoder.named_parameters():
             if name.endswith((".gamma", "_scale")):
                 nn.init.constant_(value, 0.3)
-        _, block, snake, last = self.decoder.dec
-        with torch.no_grad():
-            for part in (block, snake, last):
-                for name, value in part.named_parameters():
-                    # A snake with a huge beta is the identity, a unit without output too.
-                    value.fill_(20 if name.endswith("beta") else 0)
-            block.conv_t.weight[:, 0] = synthesis(self.decoder.spec.decoder_dim)
-            last.conv.weight[0, 0, -1] = 1
-            self.decoder.dec[0].conv.weight.mul_(0.3)
+            elif name.endswith("codebook"):
+                nn.init.normal_(value, 0, 0.7)
+            elif value.dim() > 1 and ".dec." not in name:
+                fan = value[0].numel() if "conv.weight" not in name else len(value)
+                nn.init.normal_(value, 0, fan**-0.5)
+        width = self.decoder.spec.latent_dim - 2 * BINS
+        self.gain = nn.Conv1d(width, 2 * BINS, 7)
+        self.head = nn.Linear(self.decoder.spec.latent_dim - CARRIED, STEPS * 2 * BINS)
+        self.register_buffer("scale", torch.ones(2 * BINS))
+        self.fixed = vocoder.carry(self.decoder)
 
-    def features(self, codes: Tensor) -> Tensor:
-        """codes int64[B, K, T] -> [B, C, 6T]."""
+    def latents(self, codes: Tensor) -> Tensor:
+        """codes int64[B, K, T] -> [B, C, T]."""
         d = self.decoder
         x = d.vq_first(codes[:, :1]) + d.vq_rest(codes[:, 1:])
-        x = d.pre_tfm(d.pre_conv(x))
-        out: Tensor = d.upsample[1](d.upsample[0](x))
+        out: Tensor = d.pre_tfm(d.pre_conv(x))
         return out
 
-    def mel(self, features: Tensor) -> Tensor:
-        out: Tensor = self.head(features.transpose(1, 2)).transpose(1, 2)
-        return out
+    def outline(self, codes: Tensor) -> Tensor:
+        """codes int64[B, K, T] -> logarithms of shares [B, 2 * BINS, STEPS * T]; see `gains`."""
+        x = self.latents(codes)
+        rows = self.head(x[:, CARRIED:].transpose(1, 2))
+        out: Tensor = rows.view(len(rows), -1, 2 * BINS).transpose(1, 2)
+        return out + loudness(x).log().repeat_interleave(STEPS, 2)
 
-    def wave(self, features: Tensor) -> Tensor:
-        """Features [B, C, 6T] -> samples, past all that is still the identity."""
-        for stage in self.decoder.upsample[2:]:
-            features = stage(features)
-        block = self.decoder.dec[1]
-        x = self.decoder.dec[0](features).unsqueeze(2)
-        y = F.conv_transpose2d(
-            x, block.conv_t.weight[:, :1].unsqueeze(2), stride=(1, block.conv_t.stride)
-        )
-        return y[:, 0, 0, : x.shape[-1] * block.conv_t.stride]
+    def gains(self, codes: Tensor) -> Tensor:
+        """codes int64[B, K, T] -> shares [B, 2 * BINS, HOPS * T], as heard after the norm."""
+        x = self.latents(codes)
+        loud = loudness(x)
+        for stage in self.decoder.upsample:
+            x = stage(x)
+        shares: Tensor = self.gain(F.pad(x[:, 2 * BINS :], (6, 0)))
+        return shares * loud.repeat_interleave(HOPS, 2)
+
+    def unfold(self) -> None:
+        """Write the head into the upsampling stages, followed by the exponential function."""
+        with torch.enable_grad():
+            fitted = exponential()
+        with torch.no_grad():
+            self._unfold(*fitted)
+
+    def _unfold(self, slopes: Tensor, offsets: Tensor, heights: Tensor, rest: Tensor) -> None:
+        first, second = self.decoder.upsample
+        rows = self.head.weight.view(STEPS, 2 * BINS, -1)
+        bias = self.head.bias.view(STEPS, 2 * BINS)
+        places = ((torch.arange(HOPS) + 1) * STEPS / HOPS - 1).clamp(min=0)
+        low = places.long()
+        part, high = places - low, (low + 1).clamp(max=STEPS - 1)
+        both = slice(2 * BINS, None)
+        taps = rows[low] * (1 - part)[:, None, None] + rows[high] * part[:, None, None]
+        first.conv.weight[CARRIED:, both] = taps.permute(2, 1, 0)
+        shifts = bias[low] * (1 - part)[:, None] + bias[high] * part[:, None]
+        first.conv.bias[both] = shifts.mean(0)
+        first.conv.weight[STEADY, both] = (shifts - shifts.mean(0)).T / LEVEL
+        second.conv.weight[both, both] = torch.eye(2 * BINS)[..., None]
+        self.gain.weight.zero_()
+        self.gain.weight[..., -1] = torch.eye(2 * BINS)
+        self.gain.bias.zero_()
+        for stage in (first, second):
+            stage.dwconv.weight[both] = 0
+            stage.dwconv.weight[both, :, -1] = 1
+            stage.dwconv.bias[both] = 0
+            stage.gamma[both] = 1
+            nn.init.normal_(stage.pwconv1.weight, 0, 1e-3)
+            nn.init.zeros_(stage.pwconv2.weight)
+            nn.init.zeros_(stage.pwconv2.bias)
+        count, spread = len(slopes), vocoder.STILL / math.sqrt(2) / (2 * BINS)
+        for i in range(2 * BINS):
+            units = slice(count * i, count * (i + 1))
+            # The norm took the mean away; the constants' channels tell what it was.
+            first.pwconv1.weight[units, 2 * BINS + i] += slopes * vocoder.STILL / math.sqrt(2)
+            first.pwconv1.weight[units, : 2 * BINS] -= (slopes * spread)[:, None]
+            first.pwconv1.bias[units] = offsets
+            first.pwconv2.weight[2 * BINS + i, units] = heights
+        first.pwconv2.bias[both] = rest
+
+    def finished(self) -> CodecDecoder:
+        """The whole decoder."""
+        height = torch.ones(2 * BINS)
+        height[:BINS] = vocoder.PULSE
+        scale = VOLUME * self.scale * height
+        vocoder.finish(self.decoder, self.gain.weight, self.gain.bias, scale)
+        return self.decoder
 
 
-# Spectra
+def loudness(x: Tensor) -> Tensor:
+    """What the norm made of pulses and hiss: [B, 1, T]."""
+    return x[:, STEADY : STEADY + 1] / LEVEL
 
 
-def mel_bank(fft: int, bands: int) -> Tensor:
-    """Triangular filters [bands, fft // 2 + 1] on the mel scale up to 12 kHz."""
-    top = 2595 * math.log10(1 + 12000 / 700)
-    edges = torch.linspace(0, top, bands + 2)
-    edges = 700 * (10 ** (edges / 2595) - 1)
-    hertz = torch.linspace(0, 12000, fft // 2 + 1)
-    rise = (hertz - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
-    fall = (edges[2:, None] - hertz) / (edges[2:] - edges[1:-1])[:, None]
-    return torch.minimum(rise, fall).clamp(min=0)
+def exponential(units: int = 8) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """GELU units whose sum is exp(x) - x from silence to the loudest: slopes, offsets, heights.
 
+    gelu(x) - gelu(-x) is x itself; the others are fitted to the exponential function.
+    """
+    x = torch.linspace(math.log(QUIET) - 1, 1.2, 800, dtype=torch.float64)
+    knots = torch.linspace(-3.5, 0.6, units - 2, dtype=torch.float64)
+    slopes, heights = torch.linspace(1, 2, units - 2, dtype=torch.float64), 0.3 * knots.exp()
+    rest = torch.full((1,), QUIET, dtype=torch.float64)
+    parts = [knots, slopes, heights, rest]
+    for part in parts:
+        part.requires_grad_()
+    search = torch.optim.LBFGS(parts, max_iter=3000, line_search_fn="strong_wolfe")
 
-RESOLUTIONS = ((1024, 80), (512, 48), (256, 24))
-BANKS = {fft: mel_bank(fft, bands) for fft, bands in RESOLUTIONS}
-WINDOWS = {fft: torch.hann_window(fft) for fft, _ in RESOLUTIONS}
+    def miss() -> Tensor:
+        search.zero_grad()
+        got = F.gelu(slopes * (x[:, None] - knots)) @ heights + rest
+        off = ((got - x.exp()) / (x.exp() + 2 * QUIET)).square().mean()
+        off.backward()  # type: ignore[no-untyped-call]
+        return off
 
-
-def log_mel(wave: Tensor) -> Tensor:
-    """[B, n * HOP] -> [B, MELS, n], frame k centred on its own hop."""
-    padded = F.pad(wave, (512 - HOP // 2, 512 - HOP // 2))
-    frames = padded.unfold(1, 1024, HOP)
-    spectrum = torch.fft.rfft(frames * WINDOWS[1024]).abs()
-    return (spectrum @ BANKS[1024].T).clamp(min=1e-4).log().transpose(1, 2)
-
-
-def spectral_loss(got: Tensor, wanted: Tensor) -> Tensor:
-    """Distance of magnitudes at several resolutions, on mel and linear scales."""
-    total = torch.zeros(())
-    for fft, _ in RESOLUTIONS:
-        a, b = (_magnitude(x, fft) for x in (got, wanted))
-        mel_a, mel_b = ((BANKS[fft] @ x).clamp(min=1e-4).log() for x in (a, b))
-        total = total + F.l1_loss(mel_a, mel_b) + 0.3 * F.l1_loss(a, b) / (b.mean() + 1e-3)
-        total = total + 0.15 * F.l1_loss(a.clamp(min=1e-3).log(), b.clamp(min=1e-3).log())
-    return total / len(RESOLUTIONS)
-
-
-def _magnitude(wave: Tensor, fft: int) -> Tensor:
-    spectrum = torch.stft(wave, fft, fft // 4, window=WINDOWS[fft], return_complex=True)
-    return torch.view_as_real(spectrum).square().sum(-1).add(1e-9).sqrt()
+    search.step(miss)  # type: ignore[no-untyped-call]
+    ends = torch.tensor([1.0, -1.0])
+    all_slopes = torch.cat([ends, slopes.detach().float()])
+    offsets = torch.cat([ends * 0, (-slopes * knots).detach().float()])
+    return all_slopes, offsets, torch.cat([-ends, heights.detach().float()]), rest.detach().float()
 
 
 # Data
 
 
 class Pieces:
-    """Random stretches of the rendered utterances; new shards are picked up as they appear."""
+    """Random stretches of the teacher's lines; new shards are picked up as they appear."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, held: int = 0) -> None:
         self.folder, self.seen, self.looked = folder, set[str](), 0.0
         self.items: list[tuple[Tensor, np.ndarray]] = []
         self.refresh()
@@ -172,32 +190,62 @@ class Pieces:
                 continue
             self.seen.add(path.name)
             with np.load(path) as file:
-                for i in range(len(file.files) // 2):
-                    rows = torch.from_numpy(file[f"codes{i}"].astype(np.int64))
-                    self.items.append((rows, file[f"wave{i}"]))
+                for name in file.files:
+                    if name.startswith("codes"):
+                        rows = torch.from_numpy(file[name].astype(np.int64))
+                        self.items.append((rows, file[name.replace("codes", "gains")]))
+
+    def loudest(self) -> Tensor:
+        """The 99.5th percentile of each band [2 * BINS]."""
+        rows = np.concatenate([g[::5] for _, g in random.sample(self.items, 200)]).astype(float)
+        return torch.from_numpy(np.quantile(rows, 0.995, axis=0)).float().clamp(min=1e-5)
 
     def batch(self, size: int, frames: int) -> tuple[Tensor, Tensor]:
-        """codes [B, K, frames] and samples [B, frames * FRAME]; short ones end in silence."""
+        """codes [B, K, frames] and gains [B, 2 * BINS, STEPS * frames + 1]; silence fills up."""
         if time.time() - self.looked > 60:
             self.refresh()
-        codes, waves = [], []
-        for rows, wave in random.choices(self.items, k=size):
+        codes, gains = [], []
+        for rows, loud in random.choices(self.items, k=size):
             start = random.randint(min(0, len(rows) - frames), max(0, len(rows) - frames))
             start = max(0, start) if random.random() < 0.8 else 0
-            part, sound = rows[start : start + frames], wave[start * FRAME :][: frames * FRAME]
+            part = rows[start : start + frames]
             lack = frames - len(part)
             rest = torch.zeros(lack, rows.shape[1], dtype=torch.int64)
             rest[:, -1] = rows[0, -1]
-            codes.append(torch.cat([part, rest]).T)
-            waves.append(np.pad(sound, (0, lack * FRAME)).astype(np.float32) / 32768)
-        return torch.stack(codes), torch.from_numpy(np.stack(waves))
+            # The first code tells where in the text the voice is; no sound depends on it.
+            codes.append(F.pad(torch.cat([part, rest]).T, (0, 0, 1, 0)))
+            wanted = loud[STEPS * start :][: STEPS * frames + 1].astype(np.float32)
+            gains.append(np.pad(wanted, ((0, STEPS * frames + 1 - len(wanted)), (0, 0))))
+        return torch.stack(codes), torch.from_numpy(np.stack(gains)).transpose(1, 2)
+
+
+def between(steps: Tensor) -> Tensor:
+    """Rows of the teacher [B, C, STEPS * T + 1] at the middle of each hop [B, C, HOPS * T]."""
+    each = HOPS // STEPS
+    places = (torch.arange(each) + 1) / each
+    low, high = steps[..., :-1, None], steps[..., 1:, None]
+    return (low * (1 - places) + high * places).flatten(-2)
 
 
 # Training
 
 
+def logarithm(shares: Tensor) -> Tensor:
+    return (shares.square() + QUIET**2).log() / 2
+
+
+def weights(codes: Tensor, each: int) -> Tensor:
+    """Pulses count in frames that have any: [B, 2 * BINS, each * T]."""
+    voiced = (codes[:, 4:5] > 0).float().repeat_interleave(each, 2)
+    return torch.cat([voiced.expand(-1, BINS, -1), torch.ones_like(voiced).expand(-1, BINS, -1)], 1)
+
+
+def mean(values: Tensor, weight: Tensor) -> Tensor:
+    return (values * weight).sum() / weight.sum()
+
+
 def rate(passed: float, step: int, peak: float) -> float:
-    """Warm up over 100 steps, fall by a cosine to a twentieth over the time given."""
+    """Warm up over 50 steps, fall by a cosine to a twentieth over the time given."""
     return peak * min(1, (step + 1) / 50) * (0.525 + 0.475 * math.cos(math.pi * min(1, passed)))
 
 
@@ -230,65 +278,60 @@ class Clock:
         self.path.with_suffix(".tmp").rename(self.path)
 
 
-def outline(voice: Voice, pieces: Pieces, clock: Clock, peak: float) -> None:
-    used = [p for n, p in voice.named_parameters() if ".dec." not in n and "upsample.2" not in n]
-    adam = torch.optim.AdamW(used, lr=peak, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+def outline_loss(voice: Voice, codes: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    off = (voice.outline(codes) - logarithm(wanted[..., 1:])).abs()[..., WARM * STEPS :]
+    near = mean(off, weights(codes, STEPS)[..., WARM * STEPS :])
+    return near, near.detach() * 0
+
+
+def whole_loss(voice: Voice, codes: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """How far shares are apart in logarithms and in themselves."""
+    skip = WARM * HOPS
+    got, wanted = voice.gains(codes)[..., skip:], between(wanted)[..., skip:]
+    weight = weights(codes, HOPS)[..., skip:]
+    near = mean((logarithm(got) - logarithm(wanted)).abs(), weight)
+    return near, mean((got - wanted).abs(), weight)
+
+
+def train(voice: Voice, pieces: Pieces, clock: Clock, args: argparse.Namespace) -> None:
+    used = [p for n, p in voice.named_parameters() if ".dec." not in n]
+    adam = torch.optim.AdamW(used, lr=args.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    loss, batch = (outline_loss, 32) if args.step == "outline" else (whole_loss, 6)
     while clock.passed < 1:
-        adam.param_groups[0]["lr"] = rate(clock.passed, clock.step, peak)
-        codes, wave = pieces.batch(6, 24)
-        loss = F.l1_loss(voice.mel(voice.features(codes)), log_mel(wave))
+        adam.param_groups[0]["lr"] = rate(clock.passed, clock.step, args.rate)
+        codes, wanted = pieces.batch(batch, args.frames)
+        near, off = loss(voice, codes, wanted / voice.scale[:, None])
         adam.zero_grad()
-        loss.backward()
+        (near + 2 * off).backward()
         nn.utils.clip_grad_norm_(used, 1.0)
         adam.step()
-        clock.tick(mel=loss.item())
-
-
-def wave(voice: Voice, pieces: Pieces, clock: Clock, peak: float, *, first: bool) -> None:
-    live = [p for n, p in voice.named_parameters() if ".dec." not in n or ".dec.0." in n]
-    live.append(voice.decoder.dec[1].conv_t.weight)
-    adam = torch.optim.AdamW(live, lr=peak, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
-    while clock.passed < 1:
-        adam.param_groups[0]["lr"] = rate(clock.passed, clock.step, peak)
-        codes, sound = pieces.batch(7, 15)
-        features = voice.features(codes)
-        coarse = F.l1_loss(voice.mel(features)[..., 6:], log_mel(sound)[..., 6:])
-        got = voice.wave(features)[:, WARM * FRAME :]
-        wanted = sound[:, WARM * FRAME :]
-        # The mean waveform first: magnitudes in a wrong phase would stand in its way.
-        phase = (got - wanted).square().mean() / wanted.square().mean()
-        shape = torch.zeros(())
-        if not first:
-            shape = spectral_loss(got, wanted)
-            phase = 0.5 * phase
-        adam.zero_grad()
-        (shape + phase + 2 * coarse).backward()
-        nn.utils.clip_grad_norm_(live, 5.0)
-        adam.step()
-        clock.tick(shape=shape.item(), phase=phase.item(), mel=coarse.item())
+        voice.fixed.restore()
+        clock.tick(near=float(near.detach()), off=float(off.detach()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=("outline", "phase", "wave"))
+    parser.add_argument("step", choices=("outline", "unfold", "whole"))
     parser.add_argument("work", type=Path)
     parser.add_argument("--minutes", type=float, required=True)
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rate", type=float, default=1.5e-3)
+    parser.add_argument("--frames", type=int, default=28)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     random.seed(time.time_ns())
-    speed_up()
+    conv.CausalConvTranspose1d.forward = _transposed_forward  # type: ignore[assignment, method-assign]
     voice, path = Voice(), args.work / "codec.pt"
+    pieces = Pieces(args.work / "sound")
+    voice.scale.copy_(pieces.loudest())
     if path.exists():
         voice.load_state_dict(torch.load(path)["voice"])
+    if args.step == "unfold":
+        voice.unfold()
+        voice.fixed.restore()
     clock = Clock(path, args.minutes * 60, voice=voice)
-    pieces = Pieces(args.work / "sound")
-    if args.step == "outline":
-        outline(voice, pieces, clock, args.rate)
-    else:
-        wave(voice, pieces, clock, args.rate, first=args.step == "phase")
+    train(voice, pieces, clock, args)
     clock.save()
 
 

@@ -237,6 +237,7 @@ def checkpoint(work: Path) -> Path:
     model, voice = Model(spec), Voice()
     model.load_state_dict(torch.load(work / "talker.pt")["model"], strict=False)
     voice.load_state_dict(torch.load(work / "codec.pt")["voice"])
+    voice.finished()
     for name in ("vocab.json", "merges.txt"):
         shutil.copy(work / "vocabulary" / name, out / name)
     files = {

@@ -14,7 +14,7 @@ from engine.config import (
     TextTokens,
 )
 
-GROUPS = 5
+GROUPS = 6
 
 
 def _stack(hidden: int, ffn: int, layers: int, heads: int, kv_heads: int) -> DecoderSpec:
@@ -38,14 +38,14 @@ def codec_spec() -> CodecSpec:
         quantizers=GROUPS,
         semantic_quantizers=1,
         codebook_size=CODES,
-        codebook_dim=192,
-        codebook_width=96,
-        latent_dim=192,
-        decoder_dim=64,
-        transformer=_stack(192, 448, 3, 6, 6),
+        codebook_dim=432,
+        codebook_width=216,
+        latent_dim=256,
+        decoder_dim=256,
+        transformer=_stack(320, 640, 3, 5, 5),
         window=72,
-        upsample_rates=(64,),
-        upsampling_ratios=(3, 2, 5, 1),
+        upsample_rates=(1, 1, 64),
+        upsampling_ratios=(30, 1),
     )
 
 
@@ -59,7 +59,7 @@ def talker_spec(text_vocab: int, first_special: int) -> TalkerSpec:
         task="custom_voice",
         size="0b6",
         code_groups=GROUPS,
-        talker=_stack(224, 512, 5, 4, 2),
+        talker=_stack(256, 640, 5, 4, 2),
         vocab=CODES + 1024,
         text_vocab=text_vocab,
         text_hidden=256,

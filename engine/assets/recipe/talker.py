@@ -31,7 +31,8 @@ from engine.tts.tokenizer import Tokenizer
 
 GUIDED_LAYER, GUIDED_HEADS = 1, 2
 POSITIONS = 2048
-HIDDEN = 0.3
+HIDDEN = 0.15
+NOT_YET = teacher.CODES - 1  # of code 0, before the first word
 IGNORED = -100
 
 
@@ -84,6 +85,14 @@ class Corpus:
         self.lines = teacher.lines_of(work, held=False)
         self.held = teacher.lines_of(work, held=True)
         self.spelling = Spelling(tokens(work))
+        self.lines = [line for line in self.lines if self.counted(line)]
+        self.held = [line for line in self.held if self.counted(line)]
+
+    def counted(self, line: teacher.Line) -> bool:
+        """Whether text and timing have the same number of words; figures are read as several."""
+        ids = self.tokenizer.utterance(line.text)[ROLE:-SUFFIX]
+        opens = self.spelling.opens[list(ids)]
+        return int(opens.sum() - opens[0]) == _spoken(line.steps)[-1]
 
     def example(self, line: teacher.Line, rng: random.Random) -> Example:
         speaker = rng.randrange(len(self.spec.speakers))
@@ -108,7 +117,8 @@ class Corpus:
             whole_text=whole,
         )
         codes = teacher.codes(line, speaker, np.random.default_rng(rng.getrandbits(32)))
-        return Example(plan, codes, words(plan.text, self.spelling, codes))
+        near, piece = words(plan.text, self.spelling, codes)
+        return Example(plan, np.concatenate([piece[:, None], codes], 1), near)
 
     def epoch(self, positions: int, rng: random.Random) -> Iterator[list[Example]]:
         """Batches of like length, at most `positions` padded rows each."""
@@ -170,36 +180,40 @@ class Spelling:
         self.letters = np.array([max(1, len(t.lstrip("Ġ"))) for t in tokens] + [1] * ROWS)
 
 
-def words(ids: tuple[int, ...], spelling: Spelling, codes: np.ndarray) -> np.ndarray:
-    """bool[2, T, ids]: does an id belong to the word of a frame, and to its part of it?
-
-    Between words the teacher has a gap of its own. Where the numbers of words differ (figures are
-    read as several) a wide diagonal takes their place.
-    """
-    steps = codes[:, : teacher.PER_FRAME].ravel()
+def _spoken(steps: np.ndarray) -> np.ndarray:
+    """The number of the word each step belongs to; a gap belongs to the word behind it."""
     gap = np.isin(steps, (0, teacher.GAP))
     sounding = np.maximum.accumulate(~gap)
     enters = gap & ~np.concatenate([[True], gap[:-1]]) & sounding
-    spoken = np.cumsum(enters)
-    last = spoken[np.flatnonzero(~gap)[-1]] if sounding[-1] else 0
-    spoken = np.minimum(spoken, last)
+    count = np.cumsum(enters)
+    last = count[np.flatnonzero(~gap)[-1]] if sounding[-1] else 0
+    return np.minimum(count, last)
+
+
+def words(
+    ids: tuple[int, ...], spelling: Spelling, codes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """bool[2, T, ids]: does an id belong to the word of a frame, and to its part of it?
+
+    And int16[T], the id reached at each frame's end. Between words the teacher has a gap of its
+    own; within a word letters and steps are counted off proportionally.
+    """
+    steps = codes[:, : teacher.PER_FRAME].ravel()
+    spoken = _spoken(steps)
     opens, letters = spelling.opens[list(ids)], spelling.letters[list(ids)]
-    written = np.cumsum(opens) - opens[0]
-    if written[-1] != last:
-        along = (np.arange(len(codes))[:, None] + 0.5) / len(codes)
-        across = (np.arange(len(ids))[None] + 0.5) / len(ids)
-        wide = np.abs(along - across) < 0.12 + 1 / len(ids)
-        return np.stack([wide, wide])
+    written = np.minimum(np.cumsum(opens) - opens[0], spoken[-1])
     frames = spoken.reshape(-1, teacher.PER_FRAME)
     coarse = (frames.min(1)[:, None] <= written) & (written <= frames.max(1)[:, None])
     # Both sides as places on one axis: the number of the word and how much of it has passed.
-    said = spoken + _passed(spoken, np.ones(len(spoken)))
+    said = (spoken + _passed(spoken, np.ones(len(spoken)))).reshape(frames.shape)
     ends = written + _passed(written, letters)
     begins = ends - letters / np.bincount(written, letters)[written]
-    early = said.reshape(frames.shape).min(1)[:, None] - 0.2
-    late = said.reshape(frames.shape).max(1)[:, None] + 0.2
+    early, late = said.min(1)[:, None] - 0.2, said.max(1)[:, None] + 0.2
     fine = (begins[None] <= late) & (ends[None] >= early)
-    return np.stack([coarse, fine])
+    reached = np.minimum(np.searchsorted(ends, said[:, -1] - 1e-3), len(ids) - 1)
+    begun = np.maximum.accumulate(~np.isin(steps, (0, teacher.GAP))).reshape(frames.shape)[:, -1]
+    piece = np.where(begun, np.array(ids)[reached], NOT_YET).astype(np.int16)
+    return np.stack([coarse, fine]), piece
 
 
 def _passed(word: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -252,7 +266,7 @@ def _guidance(model: Model, guide: Guide, starts: list[int], codes: list[Tensor]
         guide.read[i, s : s + len(c)] for i, (s, c) in enumerate(zip(starts, codes, strict=True))
     ]
     told = model.reader(torch.cat(reads)).view(-1, teacher.CODES)
-    steps = torch.cat(codes)[:, : teacher.PER_FRAME].reshape(-1)
+    steps = torch.cat(codes)[:, 1 : 1 + teacher.PER_FRAME].reshape(-1)
     return guide.loss + F.cross_entropy(told, steps)
 
 
@@ -279,8 +293,9 @@ def train(model: Model, corpus: Corpus, clock: Clock, args: argparse.Namespace) 
         for batch in corpus.epoch(args.positions, rng):
             adam.param_groups[0]["lr"] = rate(clock.passed, clock.step, args.rate)
             guide = clock.step < args.guided
-            first, rest, guided = losses(model, batch, guide=guide)
-            loss = first + rest[:2].sum() + rest[2] * 0.5 + rest[3:].sum() * 0.5 + guided
+            with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+                first, rest, guided = losses(model, batch, guide=guide)
+            loss = first + rest[:3].sum() + 0.5 * rest[3:].sum() + 0.5 * guided
             adam.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(used, 1.0)
@@ -299,7 +314,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--rate", type=float, default=1.5e-3)
     parser.add_argument("--positions", type=int, default=2000, help="rows of a batch")
-    parser.add_argument("--guided", type=int, default=600, help="steps with guided attention")
+    parser.add_argument("--guided", type=int, default=2000, help="steps with guided attention")
+    parser.add_argument("--bf16", action="store_true", help="where the processor multiplies it")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -307,7 +323,7 @@ def main() -> None:
     tokenizer, spec = load(args.work)
     model, path = Model(spec), args.work / "talker.pt"
     if path.exists():
-        model.load_state_dict(torch.load(path)["model"], strict=False)
+        model.load_state_dict(torch.load(path)["model"])
     corpus = Corpus(args.work, tokenizer, spec)
     print(len(corpus.lines), "lines", sum(p.numel() for p in model.parameters()) / 1e6, "M")
     clock = Clock(path, args.minutes * 60, model=model)

@@ -31,13 +31,13 @@ import onnx
 import torch
 from hibari import Hibari
 
-CODES = 512
+CODES = 704
 STEP = 640  # samples
 HOP = STEP // 2  # of the teacher's spectra, 300 before stretching
 PER_FRAME = 3
 FRAME = STEP * PER_FRAME
-LOOKAHEAD = 2
-LEAD = 3  # steps kept of the silence before a sentence
+LOOKAHEAD = 4
+LEAD = 1  # steps kept of the silence before a sentence
 PAUSE = 7  # steps between two sentences
 PERIODS = (5, 25)  # of the voice in a frame: 62 to 312 Hz
 SLOPES = 1
@@ -46,6 +46,8 @@ NOISES = 32
 VOWELS = "AIOQWYaiuæɑɒɔəɛɜɪʊʌᵻᵊ"
 GAP = 14  # the label between two words
 FFT = 1200
+BANDS = 64
+HISS = 0.0243  # deviation of the teacher's synthesis of unit noise, over the root of two
 # pitch factor, formant factor, gain
 SPEAKERS = {"robin": (1.0, 1.0, 1.35), "heron": (0.58, 0.86, 1.15), "wren": (1.25, 1.1, 1.5)}
 
@@ -284,24 +286,52 @@ def lines_of(work: Path, *, held: bool) -> list[Line]:
     return [Line(**x) for x in found if x.pop("held") == held]
 
 
+def bands(spectrum: np.ndarray, factor: float) -> np.ndarray:
+    """Log-magnitudes [FFT / 2 + 1, F] to the mean power of `BANDS` triangles [F, BANDS]."""
+    power = np.exp(2 * np.minimum(_warp(spectrum, factor), 7))
+    place = np.arange(len(power)) / FFT * 2 * BANDS
+    weights = np.maximum(0, 1 - np.abs(place - np.arange(BANDS)[:, None] - 0.5))
+    weights[0, : np.searchsorted(place, 0.5)] = 1
+    found: np.ndarray = (weights / weights.sum(1, keepdims=True) @ power).T
+    return found
+
+
+def gains(done: list[tuple[Line, tuple[int, int], list[np.ndarray]]], speaker: str) -> np.ndarray:
+    """How loud pulses and hiss are: F32[6T, 2 * BANDS], row i at sample i * HOP; sound lags."""
+    _, formants, loud = SPEAKERS[speaker]
+    line = joined([part for part, _, _ in done])
+    out = np.zeros((2 * framed(line)[0].size, 2 * BANDS), np.float32)
+    at = 2 * LOOKAHEAD
+    for part, (start, end), (magnitude, _, noise, free, _) in done:
+        rows = slice(2 * start, 2 * end)
+        voiced = np.zeros(2 * (end - start) + 1)
+        voiced[1 : 1 + len(part.pitch)] = part.pitch > 0
+        voiced = (voiced[1:] + voiced[:-1]) / 2
+        pulses = np.sqrt(bands(magnitude[:, rows], formants)) * voiced[:, None] / (FFT / 4)
+        hiss = np.sqrt(2 * bands(noise[:, rows], formants) + bands(free[:, rows], formants))
+        both = np.concatenate([pulses, HISS * hiss], 1) * loud
+        out[at : at + len(both)] = both[: len(out) - at]
+        at += 2 * (end - start + PAUSE)
+    return out
+
+
 def sound(work: Path, part: int, parts: int, count: int) -> None:
-    """The decoder's training sound, `sound/N.npz`: 20 utterances each, speakers in turn."""
+    """The decoder's training sound, `sound/N.npz`: 20 lines each, by every speaker."""
     text = json.loads((work / "text.json").read_text("utf-8"))
     lines = [x for p in zip(text["sentences"], text["derived"], strict=False) for x in p]
-    torch.set_num_threads(1)
     (work / "sound").mkdir(exist_ok=True)
     teacher, began = Teacher(work, sound=True), time.time()
     for shard in range(part, count // 20, parts):
         path = work / "sound" / f"{shard:04d}.npz"
         if path.exists():
             continue
-        rng = np.random.default_rng(shard)
-        found: dict[str, np.ndarray] = {}
+        rng, found = np.random.default_rng(shard), dict[str, np.ndarray]()
         for i, text_line in enumerate(lines[20 * shard : 20 * (shard + 1)]):
-            speaker = i % len(SPEAKERS)
-            line, wave = spoken(teacher, text_line, list(SPEAKERS)[speaker], rng)
-            found[f"codes{i}"] = codes(line, speaker)
-            found[f"wave{i}"] = (np.clip(wave, -1, 1) * 32767).astype(np.int16)
+            done = list(teacher.sentences(text_line))
+            line = joined([p for p, _, _ in done])
+            for number, speaker in enumerate(SPEAKERS):
+                found[f"codes{i}.{number}"] = codes(line, number, rng)
+                found[f"gains{i}.{number}"] = gains(done, speaker).astype(np.float16)
         np.savez(work / "sound" / f".{shard}.npz", **found)  # type: ignore[arg-type]
         (work / "sound" / f".{shard}.npz").rename(path)
         if shard % 10 == part % 10:
