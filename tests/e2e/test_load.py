@@ -169,8 +169,8 @@ def test_jobs_that_fail_in_the_middle_of_a_batch_fail_alone(
     row = next(s.id for s in speaker._runners[0].spec.talker.speakers if s.name == "ryan")
     prefill, decode = generator.prefill, generator.decode
 
-    def failing_prefill(index: int, plan: Any) -> Any:
-        prompt = prefill(index, plan)
+    def failing_prefill(index: int, plan: Any, prefix: Any = None) -> Any:
+        prompt = prefill(index, plan, prefix)
         if plan.speaker_row == row:
             raise ValueError("a bad prompt")
         return prompt

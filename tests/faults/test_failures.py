@@ -49,8 +49,8 @@ def test_scores_that_are_not_numbers_after_the_prompt_fail_only_that_request(
     generator = speaker._runners[0]._generator
     prefill, rows = generator.prefill, []
 
-    def poison(index: int, plan: Any) -> Any:
-        prompt = prefill(index, plan)
+    def poison(index: int, plan: Any, prefix: Any = None) -> Any:
+        prompt = prefill(index, plan, prefix)
         rows.append(index)
         if len(rows) == 2:
             generator.logits[index, 5] = value
@@ -166,8 +166,8 @@ def test_a_prompt_that_cannot_be_processed_fails_only_that_request(
     generator = speaker._runners[0]._generator
     prefill = generator.prefill
 
-    def fail(index: int, plan: Any) -> Any:
-        prompt = prefill(index, plan)
+    def fail(index: int, plan: Any, prefix: Any = None) -> Any:
+        prompt = prefill(index, plan, prefix)
         if plan.speaker_row == row:
             raise ValueError("a bad prompt")
         return prompt
@@ -189,10 +189,10 @@ def test_many_failed_prompts_in_a_row_do_not_stop_the_queue(
     generator = speaker._runners[0]._generator
     prefill = generator.prefill
 
-    def fail(index: int, plan: Any) -> Any:
+    def fail(index: int, plan: Any, prefix: Any = None) -> Any:
         if plan.speaker_row == row:
             raise ValueError("a bad prompt")
-        return prefill(index, plan)
+        return prefill(index, plan, prefix)
 
     monkeypatch.setattr(generator, "prefill", fail)
     broken = [speaker.submit(ask(voice="ryan")) for _ in range(6)]
