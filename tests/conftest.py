@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 
 import engine
 from tests.checkpoints import TINY, Case, make_checkpoint
+
+# The same examples in every run, however slow the machine; `--hypothesis-profile search` draws new.
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("search", deadline=None)
+settings.load_profile("steady")
 
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits
 
