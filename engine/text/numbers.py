@@ -27,7 +27,8 @@ _FOLD = re.compile(r"(?<![\w.,])([0-9]{1,6})[x×](?!\w)")
 _BEFORE = {"<": "less", ">": "more", "≤": "most", "≥": "least", "~": "about", "≈": "about",
            "§": "section", "#": "number", "№": "number"}  # fmt: skip
 _MARKED = re.compile(r"(?<![\w&])(?P<sign>§{1,2}|[<>≤≥~≈#№])[ ]?(?=[0-9])")
-_POWER = re.compile(r"(?<=[\w)])[²³](?!\w)")
+# Figures behind it will be words apart, so it is a power there as well.
+_POWER = re.compile(r"(?<=[\w)])[²³](?![^\W0-9²³])")
 _NUMBER_WORDS = {
     "en": r"\bNo\.", "de": r"\bNr\.", "fr": r"\b[Nn](?:°|º|o\.)", "es": r"\b[Nn](?:\.?º|°|úm\.)",
     "it": r"\b[Nn](?:\.|°|º)", "pt": r"\b[Nn](?:\.?º|°)",

@@ -43,10 +43,8 @@ async def text_to_speech(
     output: str = _OUTPUT,
 ) -> SpeechReply:
     """Speak `text`; the reply is sent whole."""
-    data = await read_json(request, service.settings.max_body_bytes)
-    body = ElevenLabsBody.checked(data)
     return await _reply(
-        body, voice, output, service=service, record=record, caller=caller, streams=False
+        request, voice, output, service=service, record=record, caller=caller, streams=False
     )
 
 
@@ -61,10 +59,8 @@ async def stream(
     output: str = _OUTPUT,
 ) -> SpeechReply:
     """Speak `text`; sound is sent while it is made."""
-    data = await read_json(request, service.settings.max_body_bytes)
-    body = ElevenLabsBody.checked(data)
     return await _reply(
-        body, voice, output, service=service, record=record, caller=caller, streams=True
+        request, voice, output, service=service, record=record, caller=caller, streams=True
     )
 
 
@@ -89,7 +85,7 @@ async def voices(service: ServiceDep) -> dict[str, Any]:
 
 
 async def _reply(
-    body: ElevenLabsBody,
+    request: Request,
     voice: str,
     output: str,
     *,
@@ -98,6 +94,8 @@ async def _reply(
     caller: ApiKey,
     streams: bool,
 ) -> SpeechReply:
+    data = await read_json(request, service.settings.max_body_bytes)
+    body = ElevenLabsBody.checked(data)
     audio_format, rate = output_format(output)
     ordered = await order(
         body.to_speech(voice, rate),

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.text.frontend import Frontend
@@ -107,13 +107,12 @@ def test_no_digit_is_left_in_a_supported_language(
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
        st.sampled_from(sorted(TONGUES)))  # fmt: skip
+@example("A²0", "de")
 @settings(max_examples=200, deadline=None)
 def test_any_text_can_be_read_and_reading_it_again_changes_nothing(text: str, code: str) -> None:
     once = read_numbers(text, TONGUES[code])
     assert not re.search("[0-9]", once)
-    # A raised figure before a digit is no exponent, but may be one before the words of the digit.
-    if not re.search("[²³]", text):
-        assert read_numbers(once, TONGUES[code]) == once
+    assert read_numbers(once, TONGUES[code]) == once
 
 
 @given(st.lists(st.sampled_from(["the", "fox", "hat", "zwei", "Katzen", "et", "un", "dos"]),
