@@ -18,7 +18,7 @@ import engine
 from engine import EngineError, InvalidRequest
 from server.audio.encoders import available_formats
 from server.dependencies import Service
-from server.errors import on_engine_error, on_http_error
+from server.errors import StoreUnwritable, on_engine_error, on_http_error
 from server.framing import BodyLimits
 from server.gate import KeyGate, protected_kinds
 from server.metrics import Metrics
@@ -97,6 +97,7 @@ def create_app(engine_factory: Callable[[], engine.Engine], settings: Settings) 
     _add_routes(app)
     as_answered(app)
     app.add_exception_handler(EngineError, on_engine_error)
+    app.add_exception_handler(StoreUnwritable, on_engine_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, _on_bad_query)
     # The last one added is the outermost.

@@ -72,6 +72,10 @@ class StoreFull(InvalidRequest):
     """No room for one more voice or consent recording."""
 
 
+class StoreUnwritable(OSError):
+    """The folder of saved voices cannot be written now: a full disk, no permission, a busy lock."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """How one class of errors is answered.
@@ -96,6 +100,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     ConsentNotFound: Answer(404, "invalid_request_error", "consent_not_found"),
     VoiceExists: Answer(409, "invalid_request_error", "voice_exists", retry=False),
     StoreFull: Answer(409, "invalid_request_error", "voices_full", retry=False),
+    StoreUnwritable: Answer(503, "server_error", "voices_unwritable", retry=False),
     ModelNotFound: Answer(404, "invalid_request_error", "model_not_found"),
     PayloadTooLarge: Answer(413, "invalid_request_error", "payload_too_large"),
     Overloaded: Answer(429, "rate_limit_exceeded", "rate_limit_exceeded", retry=True),
@@ -203,7 +208,7 @@ def _retry_after_s(error: Exception, answer: Answer) -> int | None:
 
 
 async def on_engine_error(request: Request, error: Exception) -> Response:
-    """Exception handler for `EngineError`; what it hides from the client goes to the log."""
+    """Exception handler for what `ANSWERS` knows; what it hides from the client goes to the log."""
     record = request.state.record
     record.reason = answer_for(error).code or "invalid_request"
     record.detail = str(error)
@@ -234,6 +239,7 @@ __all__ = [
     "RateLimited",
     "SlowRequest",
     "StoreFull",
+    "StoreUnwritable",
     "VoiceExists",
     "VoiceNotFound",
     "answer_for",

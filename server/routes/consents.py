@@ -7,15 +7,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from server.bodies import read_body
+from server.bodies import read_body, read_json
 from server.dependencies import ServiceDep
 from server.forms import form_file, form_texts, open_form
-from server.schemas.voices import ConsentBody
+from server.routes.described import json_body
+from server.schemas.voices import ConsentBody, ConsentChange
 from server.voices.cloning import renamed
 from server.voices.saved import Consent
 
 router = APIRouter()
 
+_RENAMED = {"plain": {"summary": "Another label", "value": {"name": "Anna, May 2026"}}}
 _TEXTS = ConsentBody.model_json_schema()
 _UPLOAD_SCHEMA = {
     "requestBody": {
@@ -78,6 +80,15 @@ async def get_consent(consent: str, service: ServiceDep) -> dict[str, Any]:
     """One consent recording by id, without the sound."""
     await service.voices.refresh()
     return _entry(service.voices.registry.consent(consent))
+
+
+@router.post("/audio/voice_consents/{consent}", openapi_extra=json_body(ConsentChange, _RENAMED))
+async def rename_consent(consent: str, request: Request, service: ServiceDep) -> dict[str, Any]:
+    """Give a consent recording another `name`."""
+    change = ConsentChange.checked(await read_json(request, service.settings.max_body_bytes))
+    await service.voices.refresh()
+    registry = service.voices.registry
+    return _entry(await asyncio.to_thread(registry.rename_consent, consent, change.name))
 
 
 @router.delete("/audio/voice_consents/{consent}")

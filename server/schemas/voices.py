@@ -137,8 +137,24 @@ class ConsentBody(BaseModel):
             raise as_invalid_request(dict(error.errors()[0])) from None
 
 
+class ConsentChange(BaseModel):
+    """What can be changed about a consent recording."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    name: Text = Field(min_length=1, description="Its new label")
+
+    @classmethod
+    def checked(cls, data: Any) -> ConsentChange:
+        """The body made of parsed JSON; `InvalidRequest` says what is wrong with it."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise as_invalid_request(dict(error.errors()[0])) from None
+
+
 def _blank(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-__all__ = ["SOURCES", "ConsentBody", "VoiceBody"]
+__all__ = ["SOURCES", "ConsentBody", "ConsentChange", "VoiceBody"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +103,7 @@ class Registry:
         Raises:
             VoiceExists: another voice has the name.
             StoreFull: there is no room.
-            OSError: the folder cannot be written.
+            StoreUnwritable: the folder cannot be written.
         """
         replaced: list[SavedVoice | None] = []
 
@@ -120,6 +121,7 @@ class Registry:
 
         Raises:
             VoiceNotFound: there is none.
+            StoreUnwritable: the folder cannot be written.
         """
         found = self.existing(name)
         # Somebody else may have been faster.
@@ -132,7 +134,7 @@ class Registry:
 
         Raises:
             StoreFull: there is no room.
-            OSError: the folder cannot be written.
+            StoreUnwritable: the folder cannot be written.
         """
         consent = Consent(new_id(_CONSENT), name, language, int(time.time()), mime_type)
         arrays = {"recording": np.frombuffer(recording, np.uint8)}
@@ -144,6 +146,18 @@ class Registry:
         if found is None:
             raise ConsentNotFound(f"there is no consent recording {name!r}", "consent")
         return found
+
+    def rename_consent(self, name: str, label: str) -> Consent:
+        """Give a consent another label, by id.
+
+        Raises:
+            ConsentNotFound: there is none.
+            StoreUnwritable: the folder cannot be written.
+        """
+        changed = None
+        if is_id(name, _CONSENT):
+            changed = self._consents.change(name, lambda old: replace(old, name=label).facts())
+        return changed or self.consent(name)
 
     def remove_consent(self, name: str) -> Consent:
         """Delete a consent by id for good; `ConsentNotFound` when there is none."""

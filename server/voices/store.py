@@ -21,7 +21,7 @@ import numpy as np
 from filelock import FileLock
 from safetensors.numpy import save
 
-from server.errors import StoreFull
+from server.errors import StoreFull, StoreUnwritable
 from server.voices.documents import (
     SUFFIX,
     UNFINISHED,
@@ -112,12 +112,11 @@ class Store(Generic[T]):
 
         Raises:
             StoreFull: it would pass a limit.
-            OSError: the folder cannot be written.
+            StoreUnwritable: the folder cannot be written; what was there before still is.
         """
         whole = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
         data = save(whole, dict(facts))
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._mutex, self._locked():
+        with self._mutex, self._writing():
             self._synchronise()
             name = place(self._entries)
             self._refuse_when_full(name, len(data))
@@ -125,11 +124,35 @@ class Store(Generic[T]):
             self._synchronise()
             return self._entries[name]
 
-    def remove(self, name: str) -> T | None:
-        """Delete an entry for good and return it; None when there is none."""
+    def change(self, name: str, changed: Callable[[T], Mapping[str, str]]) -> T | None:
+        """Write an entry's file anew with what `changed` makes of its metadata; its arrays stay.
+
+        Returns what it is now; None when there is none.
+
+        Raises:
+            StoreUnwritable: the folder cannot be written; what was there before still is.
+        """
         if not self._folder.is_dir():
             return None
-        with self._mutex, self._locked():
+        with self._mutex, self._writing():
+            self._synchronise()
+            if name not in self._entries:
+                return None
+            with open_document(self._path(name), self._limits.file_bytes) as document:
+                arrays = {each: document.array(each) for each in document.names}
+            write_whole(self._path(name), save(arrays, dict(changed(self._entries[name]))))
+            self._synchronise()
+            return self._entries[name]
+
+    def remove(self, name: str) -> T | None:
+        """Delete an entry for good and return it; None when there is none.
+
+        Raises:
+            StoreUnwritable: the folder cannot be written.
+        """
+        if not self._folder.is_dir():
+            return None
+        with self._mutex, self._writing():
             self._synchronise()
             removed = self._entries.get(name)
             if removed is not None:
@@ -146,6 +169,19 @@ class Store(Generic[T]):
     def _locked(self) -> Iterator[None]:
         with FileLock(self._folder / _LOCK, timeout=_LOCK_TIMEOUT_S, mode=0o600):
             yield
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._locked():
+                yield
+        except OSError as error:
+            log.error("`%s` cannot be written: %s", self._folder, error)
+            reason = error.strerror or "another process holds its lock"
+            raise StoreUnwritable(
+                f"the folder of saved {self._limits.kind} cannot be written: {reason}"
+            ) from error
 
     def _lock(self, stack: contextlib.ExitStack) -> bool:
         try:

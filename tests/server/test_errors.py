@@ -14,6 +14,7 @@ from server.errors import (
     RateLimited,
     SlowRequest,
     StoreFull,
+    StoreUnwritable,
     VoiceExists,
     VoiceNotFound,
     answer_for,
@@ -37,7 +38,7 @@ def test_every_engine_error_stands_in_the_table():
     classes = every_engine_error()
     assert len(classes) >= 13
     own = {InvalidApiKey, RateLimited, SlowRequest}
-    own |= {VoiceNotFound, ConsentNotFound, VoiceExists, StoreFull}
+    own |= {VoiceNotFound, ConsentNotFound, VoiceExists, StoreFull, StoreUnwritable}
     assert {*classes, *own} == set(ANSWERS)
 
 

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import json
 import logging
+import os
 
 import httpx
 import numpy as np
@@ -539,6 +540,50 @@ async def test_consents_are_kept_listed_and_deleted(connect):
         assert (await client.get(f"{VOICES}/anna")).json()["consent"] == made[0]["id"]
 
 
+async def test_a_consent_is_renamed_and_keeps_its_recording(connect):
+    async with connect() as client:
+        made = (
+            await client.post(
+                CONSENTS, data={"name": "Ana", "language": "en"}, files={"recording": clip()}
+            )
+        ).json()
+        renamed = await client.post(f"{CONSENTS}/{made['id']}", json={"name": "Anna"})
+        wrong = await client.post(f"{CONSENTS}/{made['id']}", json={"name": ""})
+        none = await client.post(f"{CONSENTS}/{made['id']}", json={"language": "de"})
+        missing = await client.post(
+            f"{CONSENTS}/cons_0123456789abcdef01234567", json={"name": "Anna"}
+        )
+        odd = await client.post(f"{CONSENTS}/nothing", json={"name": "Anna"})
+    assert renamed.status_code == 200 and renamed.json() == made | {"name": "Anna"}
+    for reply in (wrong, none):
+        assert (await error_of(reply))["param"] == "name"
+    for reply in (missing, odd):
+        assert (await error_of(reply, 404))["code"] == "consent_not_found"
+    async with connect() as client:
+        assert (await client.get(f"{CONSENTS}/{made['id']}")).json()["name"] == "Anna"
+        assert (await upload(client, consent=made["id"])).status_code == 200
+
+
+async def test_a_folder_that_cannot_be_written_is_named_and_nothing_is_lost(connect, monkeypatch):
+    def full_disk(_):
+        raise OSError(28, "No space left on device")
+
+    async with connect() as client:
+        kept = (await upload(client)).json()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full_disk)
+            refused = await upload(client, name="Bea")
+            unchanged = await upload(client, overwrite="true", ref_text=SAID)
+        again = await upload(client, name="Bea")
+        voices = (await client.get(f"{VOICES}/anna")).json()
+    for reply in (refused, unchanged):
+        error = await error_of(reply, 503)
+        assert error["code"] == "voices_unwritable" and "No space left" in error["message"]
+        assert reply.headers["x-should-retry"] == "false"
+    assert again.status_code == 200
+    assert voices["id"] == kept["id"] and "ref_text" not in voices
+
+
 @pytest.mark.parametrize(
     ("fields", "recording", "param"),
     [
@@ -589,7 +634,8 @@ def test_the_openai_package_saves_and_uses_a_voice(fake):
         )  # fmt: skip
         reply = client.audio.speech.create(model="tts-1", voice={"id": voice.id}, input="Hi.")
         assert [each.id for each in client.audio.voice_consents.list()] == [consent.id]
-        assert client.audio.voice_consents.retrieve(consent.id).name == "Anna"
+        client.audio.voice_consents.update(consent.id, name="Anna P.")
+        assert client.audio.voice_consents.retrieve(consent.id).name == "Anna P."
         with pytest.raises(openai.ConflictError):
             client.audio.voices.create(
                 name="anna", consent=consent.id, audio_sample=("a.wav", clip(), "audio/wav")

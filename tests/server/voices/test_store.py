@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from safetensors.numpy import save_file
 
-from server.errors import StoreFull
+from server.errors import StoreFull, StoreUnwritable
 from server.voices import store as store_module
 from server.voices.naming import new_id
 from server.voices.store import Limits, Store
@@ -118,11 +119,35 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        put(store, "new", name)
+    for attempt in (
+        lambda: put(store, "new", name),
+        lambda: store.change(name, lambda _: {"kind": "note", "text": "new"}),
+    ):
+        with pytest.raises(StoreUnwritable, match="notes cannot be written: No space left"):
+            attempt()
     monkeypatch.undo()
     assert texts(store) == ["old"] == texts(open_store(tmp_path))
     assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_metadata_changes_and_the_arrays_stay(tmp_path):
+    store, name = open_store(tmp_path), new_id("note")
+    assert store.change(name, lambda _: {"kind": "note", "text": "new"}) is None
+    put(store, "old", name)
+    assert store.change(name, lambda old: {"kind": "note", "text": old[0] + " and new"}) == (
+        "old and new",
+        4,
+    )
+    assert store.change(new_id("note"), lambda _: {"kind": "note", "text": "new"}) is None
+    assert open_store(tmp_path).entries == {name: ("old and new", 4)}
+
+
+def test_another_process_that_never_lets_go_is_told(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+    put(store, "old")
+    monkeypatch.setattr("server.voices.store._LOCK_TIMEOUT_S", 0.0)
+    with FileLock(tmp_path / ".lock"), pytest.raises(StoreUnwritable, match="holds its lock"):
+        put(store, "new")
 
 
 def test_the_number_and_the_bytes_of_entries_are_bounded(tmp_path):
