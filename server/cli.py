@@ -124,6 +124,11 @@ def _add_bench(commands: Any) -> None:
         "--peer", nargs="?", const=sys.executable, metavar="PYTHON",
         help="also run `realtimetts-qwen-native-cpu` of this Python (default: of the one running)",
     )  # fmt: skip
+    bench.add_argument(
+        "--clone", type=Path, metavar="CLIP",
+        help="also the first audio of a saved voice of this clip, beside the default voice's",
+    )  # fmt: skip
+    bench.add_argument("--ref-text", help="what the clip says; without it: a vector only")
     bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
     names = ("talker", "codec", "device", "dtype", "kernels", "kv_dtype", "codec_dtype",
              "kv_positions")  # fmt: skip

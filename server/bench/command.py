@@ -17,10 +17,15 @@ from typing import Any
 
 import engine
 from server.bench import peer
+from server.bench.clones import clone_round
 from server.bench.load import STAGES, run_round, summary
 from server.settings import Settings
 
 TEXT = "The quick brown fox jumps over the lazy dog near the river."
+_CLONE = (
+    "a clone of {clip_s:.3g} s: encoded in {extract_s:.3g} s, first audio {first_s:.3g} s at first "
+    "and {again_s:.3g} s then, {ratio:.3g} times the default voice's {preset_s:.3g} s"
+)
 _KEPT = 6  # significant digits are enough
 
 
@@ -34,6 +39,8 @@ def bench(settings: Settings, arguments: argparse.Namespace) -> int:
     for name in ("frames", "rounds"):
         if getattr(arguments, name) < 1:
             raise engine.InvalidRequest(f"`--{name}` must be at least 1", name)
+    if arguments.ref_text is not None and arguments.clone is None:
+        raise engine.InvalidRequest("`--ref-text` needs the `--clone` it belongs to", "ref_text")
     with contextlib.ExitStack() as stack:
         files = _files(settings, arguments, stack)
         report = _measure(files, settings, arguments, wanted, stack)
@@ -79,6 +86,7 @@ def _measure(
         rival = stack.enter_context(_peer(files, arguments, max(wanted)))
     run_round(speech, TEXT, max(wanted), min(8, arguments.frames))
     runs = [_compare(speech, rival, count, arguments) for count in wanted]
+    clone = {} if arguments.clone is None else {"clone": _rounded(_cloned(speech, arguments))}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "machine": platform.processor() or platform.machine(),
@@ -89,7 +97,13 @@ def _measure(
         "rtf_is": "seconds of sound per second, higher is better",
         "peak_memory_bytes": peak,
         "runs": _rounded(runs),
-    }
+    } | clone
+
+
+def _cloned(speech: engine.Engine, arguments: argparse.Namespace) -> dict[str, float]:
+    frames, rounds = min(8, arguments.frames), max(3, arguments.rounds)
+    said = arguments.ref_text or None
+    return clone_round(speech, TEXT, arguments.clone, said, frames=frames, rounds=rounds)
 
 
 def _compare(
@@ -177,6 +191,8 @@ def _table(report: dict[str, Any]) -> str:
         lines.append([str(run["concurrency"]), *(f"{value:.3g}" for value in values)])
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     rows = ["  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in lines]
+    if "clone" in report:
+        rows.append(_CLONE.format(**report["clone"]))
     memory = report["peak_memory_bytes"] / 1e9
     rows.append(f"{report['talker']}, {report['cores']} cores, peak memory {memory:.2f} GB")
     return "\n".join(rows)

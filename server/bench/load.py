@@ -36,14 +36,26 @@ class Round:
         return self.audio_s / self.seconds
 
 
-def run_round(speech: engine.Engine, text: str, listeners: int, frames: int) -> Round:
-    """Let `listeners` hear `frames` frames each, all at once. No draw ends one early."""
+def run_round(
+    speech: engine.Engine,
+    text: str,
+    listeners: int,
+    frames: int,
+    voice: engine.Voice | None = None,
+) -> Round:
+    """Let `listeners` hear `frames` frames each, all at once. No draw ends one early.
+
+    Args:
+        voice: whose; None for the model's default.
+    """
     result, lock = Round(), threading.Lock()
     failed: list[BaseException] = []
 
     def hear(seed: int) -> None:
         try:
-            arrivals, stats = _listen(speech, text, frames, seed)
+            sampling = engine.Sampling(seed=seed, min_new_tokens=frames, max_new_tokens=frames)
+            request = engine.SpeechRequest(text, voice, sampling=sampling)
+            arrivals, stats = _listen(speech, request)
             with lock:
                 _add(result, arrivals, stats)
         except engine.EngineError as error:
@@ -61,10 +73,9 @@ def run_round(speech: engine.Engine, text: str, listeners: int, frames: int) -> 
     return result
 
 
-def _listen(speech: engine.Engine, text: str, frames: int, seed: int) -> tuple[_Arrivals, _Stats]:
-    sampling = engine.Sampling(seed=seed, min_new_tokens=frames, max_new_tokens=frames)
+def _listen(speech: engine.Engine, request: engine.SpeechRequest) -> tuple[_Arrivals, _Stats]:
     start = time.perf_counter()
-    stream = speech.submit(engine.SpeechRequest(text, sampling=sampling))
+    stream = speech.submit(request)
     arrivals: _Arrivals = []
     for item in stream:
         if isinstance(item, engine.Finished):

@@ -12,6 +12,7 @@ from engine.assets import full_size
 from server.bench import load
 from server.bench.load import Round, run_round, summary, underrun
 from server.cli import main
+from tests.server.clips import clip
 
 PEER = """
 import json, sys
@@ -164,3 +165,37 @@ def test_random_files_that_are_there_are_taken(small_sizes, tmp_path):
 def test_an_unknown_type_of_random_files_is_refused(tmp_path):
     with pytest.raises(engine.InvalidRequest, match="q9_9"):
         engine.random_files(tmp_path, "0.6b", "q9_9")
+
+
+def test_a_saved_voice_is_measured_beside_the_default_one(base, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("FRAMECAST_KERNELS", "plain")
+    monkeypatch.setenv("FRAMECAST_DEVICE", "cpu")
+    sample = tmp_path / "clip.wav"
+    sample.write_bytes(clip())
+    files = ["--talker", str(base.talker), "--codec", str(base.codec)]
+    flags = ["--frames", "2", "--rounds", "1", "--concurrency", "1"]
+    said = ["--clone", str(sample), "--ref-text", "What the clip says."]
+    assert main(["bench", *files, *flags, *said, "--json"]) == 0
+    clone = json.loads(capsys.readouterr().out)["clone"]
+    assert clone["clip_s"] == 1
+    assert all(clone[name] > 0 for name in ("extract_s", "first_s", "again_s", "preset_s"))
+    assert clone["ratio"] == pytest.approx(clone["again_s"] / clone["preset_s"], 1e-4)
+    assert main(["bench", *files, *flags, "--clone", str(sample)]) == 0
+    assert "a clone of 1 s: encoded in" in capsys.readouterr().out
+
+
+def test_a_model_that_cannot_clone_says_so(bench, tmp_path):
+    sample = tmp_path / "clip.wav"
+    sample.write_bytes(clip())
+    code, _, err = bench("--clone", str(sample))
+    assert code == 2 and "Base" in err
+
+
+def test_a_text_without_its_clip_is_refused(bench):
+    code, _, err = bench("--ref-text", "What the clip says.")
+    assert code == 2 and "`--clone`" in err
+
+
+def test_a_clip_that_is_not_there_is_named(bench):
+    code, _, err = bench("--clone", "no-such.wav")
+    assert code == 1 and "no-such.wav" in err
