@@ -66,6 +66,8 @@ class SpeechRequest:
         reference_codes: int64[code groups, frames], with `reference_text` an in-context clone.
         non_streaming_mode: True lays the whole text before the first frame, False interleaves
             it; None takes the mode's default.
+        first_chunk_frames: frames made before a listener's first sound, 1 to 64, where a steady
+            start is worth more than an early one; None for the engine's `ramp`.
         model: the name of a loaded model, None for the default one.
         normalize: what `Engine.speak` does to the text first: a list of the front end's steps,
             True for the engine's, False for none, not even a final mark; None as the engine is
@@ -83,6 +85,7 @@ class SpeechRequest:
     reference: Clip | None = None
     ref_tail_silence: float = TAIL_S
     non_streaming_mode: bool | None = None
+    first_chunk_frames: int | None = None
     model: str | None = None
     normalize: bool | tuple[str, ...] | None = None
     sampling: Sampling = field(default_factory=Sampling)

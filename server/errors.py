@@ -126,6 +126,7 @@ PARAMS = {
     "reference": "ref_audio",
     "reference_codes": "ref_audio",
     "timeout_s": "timeout",
+    "first_chunk_frames": "initial_codec_chunk_frames",
 }
 
 CODES = {404: "not_found", 405: "method_not_allowed"}

@@ -30,6 +30,7 @@ from engine.voice import Clip
 
 FRAMES_PER_TOKEN = 12  # the automatic ceiling: nobody speaks slower than this
 LEAST_FRAMES = 192
+MOST_FIRST_FRAMES = 64
 LEAST_ROOM = 16  # text tokens of the shortest part that still sounds like speech
 
 
@@ -160,7 +161,8 @@ class Intake:
             on_drained=on_drained,
             warnings=warnings,
         )
-        return Entry(job, stream, plan, sampling, max_frames, envelope.streaming)
+        first = _first_frames(request)
+        return Entry(job, stream, plan, sampling, max_frames, envelope.streaming, first)
 
     def parts(self, request: SpeechRequest) -> list[Part]:
         """The request as one or more that fit a job each, with seeds derived from its own.
@@ -177,6 +179,8 @@ class Intake:
             pieces = self._with_pauses(spoken, self._fitting(spoken), sampling.seed, len(parts))
             pieces[0] = replace(pieces[0], pause_samples=self._samples(passage.pause_s))
             parts += pieces
+            # Only the first part has a listener who has heard nothing yet.
+            request = replace(request, first_chunk_frames=None)
         parts[-1] = replace(parts[-1], tail_samples=self._samples(reading.pause_s))
         return parts
 
@@ -337,6 +341,16 @@ class Intake:
             f" room for {room} tokens of `text`; at least {needed} are needed",
             field,
         )
+
+
+def _first_frames(request: SpeechRequest) -> int | None:
+    frames = request.first_chunk_frames
+    if frames is not None and not 1 <= frames <= MOST_FIRST_FRAMES:
+        raise InvalidRequest(
+            f"`first_chunk_frames` must be from 1 to {MOST_FIRST_FRAMES}, got {frames}",
+            "first_chunk_frames",
+        )
+    return frames
 
 
 def _reseeded(request: SpeechRequest, seed: int) -> SpeechRequest:

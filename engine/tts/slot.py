@@ -34,6 +34,7 @@ class Entry:
     sampling: LaneSampling
     max_frames: int
     streaming: bool = True  # somebody listens while it is made
+    first_frames: int | None = None  # of its first flush; None as the ramp says
     head: Head | None = None
     input: OpenInput | None = None
 
@@ -115,6 +116,9 @@ class Slot:
         rescue = self.dry_at is not None and now < self.dry_at < soon
         if rescue or self.starved or self.ending is not None:
             return bool(self.pending)
+        first = self.entry.first_frames
+        if first is not None and self.decoded == 0 and self.entry.streaming:
+            return len(self.pending) >= first
         step = self.flushes if self.entry.streaming else len(ramp)
         return len(self.pending) >= ramp[min(step, len(ramp) - 1)]
 

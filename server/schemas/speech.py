@@ -39,6 +39,7 @@ TopP = Annotated[float, AfterValidator(Between(0, 1, above=True).check)]
 Penalty = Annotated[float, AfterValidator(Between(0, 10, above=True).check)]
 Frames = Annotated[int, BeforeValidator(whole_number), AfterValidator(Between(1, 16384).check)]
 Count = Annotated[int, BeforeValidator(whole_number), AfterValidator(Between(0, 16384).check)]
+ChunkFrames = Annotated[int, BeforeValidator(whole_number), AfterValidator(Between(0, 64).check)]
 Seed = Annotated[
     int, BeforeValidator(whole_number), AfterValidator(Between(-(2**63), 2**63 - 1).check)
 ]
@@ -62,8 +63,7 @@ TextSteps = Annotated[
 ]
 
 TASKS = {"customvoice": "custom_voice", "voicedesign": "voice_design", "base": "base"}
-NOT_SERVED = ("initial_codec_chunk_frames",)
-NOT_SERVED_SWITCHES = ("word_timestamps",)
+NOT_SERVED = ("word_timestamps",)
 SAMPLING = tuple(name for name in engine.Sampling.__dataclass_fields__)
 
 
@@ -122,7 +122,11 @@ class SpeechBody(ReferenceFields):
     timeout: Seconds | None = Field(
         None, description="Seconds the request may take, waiting included; then it fails"
     )
-    initial_codec_chunk_frames: Any = None
+    initial_codec_chunk_frames: ChunkFrames | None = Field(
+        None,
+        description="Frames of 80 ms made before the first sound is sent, up to 64; absent or 0:"
+        " as few as possible. A reply sent whole has no use for it",
+    )
     word_timestamps: bool = False
     normalize: TextSteps | None = Field(
         None,
@@ -167,6 +171,7 @@ class SpeechBody(ReferenceFields):
             reference_text=reference.text if reference else None,
             ref_tail_silence=reference.tail_silence_s if reference else TAIL_SILENCE_S,
             non_streaming_mode=self.non_streaming_mode,
+            first_chunk_frames=self.initial_codec_chunk_frames or None,
             model=model.name,
             normalize=self.normalize,
             sampling=self._sampling(),
@@ -267,9 +272,6 @@ class SpeechBody(ReferenceFields):
 
     def _refuse_what_is_not_served(self) -> None:
         for name in NOT_SERVED:
-            if getattr(self, name) is not None:
-                raise not_served(name)
-        for name in NOT_SERVED_SWITCHES:
             if getattr(self, name):
                 raise not_served(name, "`true`")
 

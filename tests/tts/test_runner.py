@@ -5,7 +5,13 @@ import time
 import numpy as np
 import pytest
 
-from engine.errors import Cancelled, DeadlineExceeded, GenerationFailed, SlowReader
+from engine.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    GenerationFailed,
+    InvalidRequest,
+    SlowReader,
+)
 from engine.request import FinishReason, Sampling, SpeechRequest
 from engine.stream import Audio, Finished
 from tests.tts.bench import Bench, sound
@@ -36,6 +42,28 @@ def test_first_sound_leaves_with_the_first_step_and_the_ramp_grows(bench):
 
 def sizes(entry):
     return [len(item.pcm) // 1920 for item in entry.stream if isinstance(item, Audio)]
+
+
+def test_a_listener_may_ask_for_more_before_the_first_sound(bench):
+    entry = bench.admit(request(frames=20, first_chunk_frames=6))
+    bench.finish()
+    assert sizes(entry) == [6, 1, 2, 4, 7]
+    whole = bench.admit(request(frames=20, first_chunk_frames=6), streaming=False)
+    bench.finish()
+    assert sizes(whole) == [8, 8, 4]
+
+
+@pytest.mark.parametrize("frames", [0, 65])
+def test_an_impossible_first_chunk_is_refused(bench, frames):
+    with pytest.raises(InvalidRequest, match="from 1 to 64") as caught:
+        bench.entry(request(first_chunk_frames=frames))
+    assert caught.value.field == "first_chunk_frames"
+
+
+def test_only_the_first_part_of_a_text_waits_for_its_first_chunk(bench):
+    asked = SpeechRequest("One. [pause:1s] Two.", first_chunk_frames=6)
+    parts = bench.intake.parts(asked)
+    assert [part.request.first_chunk_frames for part in parts] == [6, None]
 
 
 def test_a_listener_who_would_run_dry_gets_what_there_is(custom_voice):

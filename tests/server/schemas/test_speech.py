@@ -142,21 +142,18 @@ def test_a_number_out_of_range_is_refused_with_the_range(field, value, valid):
     assert f"`{field}` must be {valid}, got {value}" in str(error)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("initial_codec_chunk_frames", 4), ("word_timestamps", True),
-    ],
-)  # fmt: skip
-def test_what_is_not_served_yet_is_refused_and_never_ignored(field, value):
-    error = refusal(**{field: value})
-    assert error.field == field
+@pytest.mark.parametrize("name", NOT_SERVED)
+def test_what_is_not_served_yet_is_refused_and_never_ignored(name):
+    error = refusal(**{name: True})
+    assert error.field == name
     assert "not served yet" in str(error)
 
 
-@pytest.mark.parametrize("name", NOT_SERVED)
-def test_even_an_empty_value_of_a_field_not_served_is_refused(name):
-    assert refusal(**{name: ""}).field == name
+def test_the_frames_before_the_first_sound_reach_the_engine_and_none_are_the_default():
+    assert request(initial_codec_chunk_frames=10).first_chunk_frames == 10
+    assert request(initial_codec_chunk_frames=0).first_chunk_frames is None
+    assert request().first_chunk_frames is None
+    assert "between 0 and 64" in str(refusal(initial_codec_chunk_frames=65))
 
 
 def test_values_that_change_nothing_are_accepted():
