@@ -6,18 +6,28 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+import engine
+from server.settings import Settings
+from tests.server.conftest import Live
+from tests.waiting import eventually
+
 LISTENING = re.compile(r"listening on (http://\S+)")
 PATIENCE_S = 120
+
+
+Serve = Callable[..., tuple[str, engine.Engine]]
 
 
 def command(*arguments: object, module: str = "server.cli") -> list[str]:
@@ -106,3 +116,24 @@ def bundled() -> Iterator[Served]:
     yield served
     if served.process.poll() is None:
         served.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def serve(custom_voice: engine.ModelFiles) -> Iterator[Serve]:
+    """Serve the tiny model in reference mode; at the end its books must balance."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(
+            send_buffer: int | None = None, keys: str | tuple[()] = (), **config: Any
+        ) -> tuple[str, engine.Engine]:
+            fixed = {"device": "cpu", "kv_positions": 256, "nan_fill": True, "reference": True}
+            speaker = engine.load(custom_voice, engine.EngineConfig(**{**fixed, **config}))
+            live = Live(speaker, Settings(drain_timeout_s=1, api_keys=keys))
+            if send_buffer is not None:
+                live.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+            stack.enter_context(live)
+            ready = f"{live.url}/ready"
+            assert eventually(lambda: httpx.get(ready).status_code == 200)
+            return live.url, speaker
+
+        yield begin

@@ -13,7 +13,6 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,9 @@ import numpy as np
 import pytest
 
 import engine
-from server.settings import Settings
+from tests.e2e.conftest import Serve
 from tests.e2e.mixed import FORMATS, SPEECH, Tally, client, crowd, fetch, leave, mixed, whole
 from tests.faults.speaking import balanced, busy
-from tests.server.conftest import Live
 from tests.waiting import PATIENCE_S, eventually, promptly, run
 
 FRAME_BYTES = 1920 * 2
@@ -33,29 +31,6 @@ FRAMES = (3, 9)
 VOICES = ["ryan", "alloy", "vivian", "Eric", "dylan"]
 DESCRIPTORS = Path("/proc/self/fd")
 POOLS = ("asyncio_", "uvloop_", "AnyIO worker")
-
-Serve = Callable[..., tuple[str, engine.Engine]]
-
-
-@pytest.fixture
-def serve(custom_voice: engine.ModelFiles) -> Iterator[Serve]:
-    """Serve the tiny model in reference mode; at the end its books must balance."""
-    with contextlib.ExitStack() as stack:
-
-        def begin(
-            send_buffer: int | None = None, keys: str | tuple[()] = (), **config: Any
-        ) -> tuple[str, engine.Engine]:
-            fixed = {"device": "cpu", "kv_positions": 256, "nan_fill": True, "reference": True}
-            speaker = engine.load(custom_voice, engine.EngineConfig(**{**fixed, **config}))
-            live = Live(speaker, Settings(drain_timeout_s=1, api_keys=keys))
-            if send_buffer is not None:
-                live.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-            stack.enter_context(live)
-            ready = f"{live.url}/ready"
-            assert eventually(lambda: httpx.get(ready).status_code == 200)
-            return live.url, speaker
-
-        yield begin
 
 
 def sound(body: dict[str, Any], reply: httpx.Response) -> bytes:

@@ -21,6 +21,8 @@ DEFAULTS = {
     "SOAK_REQUESTS": 200,
     "SOAK_ABORTED": 50,
     "SOAK_OVERLOAD_S": 60,
+    "SOAK_SOCKETS": 20,
+    "SOAK_SOCKETS_S": 60,
     "SOAK_CYCLES": 20,
     "SOAK_CYCLE_REQUESTS": 50,
     "SOAK_HEALTH_S": 20,
@@ -58,6 +60,11 @@ def overload() -> Outcome:
         return parts.overload(served, setting("SOAK_OVERLOAD_S"))
 
 
+def live() -> Outcome:
+    with serving(module="tests.soak.watched") as served:
+        return parts.live(served, setting("SOAK_SOCKETS_S"), setting("SOAK_SOCKETS"))
+
+
 def memory() -> Outcome:
     # oneDNN keeps up to 1024 kernels, one per shape of batch. They come over thousands of requests
     # and look like a leak, so it keeps one here.
@@ -77,7 +84,7 @@ def fuzzing() -> Outcome:
 
 
 PARTS: dict[str, Callable[[], Outcome]] = {
-    part.__name__: part for part in (mixed, aborted, overload, memory, health, fuzzing)
+    part.__name__: part for part in (mixed, aborted, overload, live, memory, health, fuzzing)
 }
 
 

@@ -23,6 +23,7 @@ import httpx
 
 from tests.e2e.conftest import Served
 from tests.e2e.mixed import SPEECH, client, crowd, fetch, leave, mixed, whole
+from tests.e2e.talkers import DIALECTS, sockets
 from tests.soak.report import Outcome, percentile, slope
 from tests.waiting import eventually
 
@@ -195,6 +196,21 @@ def overload(served: Served, seconds: float) -> Outcome:
     )
     right = well and not tally.odd and tally.spoken > 0
     return Outcome("Three times the slots", time.monotonic() - start, found, right)
+
+
+def live(served: Served, seconds: float, at_once: int) -> Outcome:
+    """Sockets that write words, pause, flood, talk nonsense, cancel and vanish."""
+    start = time.monotonic()
+    end = start + seconds
+    seen = asyncio.run(sockets(served.url, DIALECTS, at_once, lambda _: time.monotonic() > end))
+    balance = idle(served) and books_balance(served)
+    odd = f", {len(seen.odd)} odd things such as {seen.odd[0]}" if seen.odd else ""
+    found = (
+        f"{at_once} sockets: {seen.ended} utterances ended, {seen.cancelled} cancels acknowledged,"
+        f" {seen.left} vanished{odd}; books {'balance' if balance else 'do not balance'}"
+    )
+    right = balance and not seen.odd and min(seen.ended, seen.cancelled, seen.left) > 0
+    return Outcome("Live sockets", time.monotonic() - start, found, right)
 
 
 @dataclass(frozen=True, slots=True)
