@@ -36,6 +36,7 @@ from server.routes import (
     voices,
 )
 from server.routes.described import as_answered, failures
+from server.routes.page import Page
 from server.settings import Settings
 from server.version import version
 from server.voices.cloning import Voices, open_registry
@@ -104,6 +105,7 @@ def create_app(engine_factory: Callable[[], engine.Engine], settings: Settings) 
     app.add_middleware(HeadAsGet)
     app.add_middleware(KeyGate, keys=settings.all_keys(), protected=protected_kinds(settings))
     app.add_middleware(BodyLimits, timeout_s=settings.body_timeout_s)
+    app.add_middleware(Page)
     app.add_middleware(RequestRecords, metrics=metrics, tracing=tracing)
     app.add_middleware(ForgivingPaths)
     app.add_middleware(
