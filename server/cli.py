@@ -129,6 +129,23 @@ def _add_bench(commands: Any) -> None:
         help="also the first audio of a saved voice of this clip, beside the default voice's",
     )  # fmt: skip
     bench.add_argument("--ref-text", help="what the clip says; without it: a vector only")
+    bench.add_argument("--url", help="measure the running server there instead of an engine")
+    bench.add_argument("--api-key", help="a key of that server")
+    bench.add_argument(
+        "--listeners", type=int, default=0, metavar="N",
+        help="also N listeners by the clock, who count underruns",
+    )  # fmt: skip
+    bench.add_argument(
+        "--every", type=float, default=4.0, metavar="SECONDS",
+        help="how often each of them asks (default: %(default)s)",
+    )  # fmt: skip
+    bench.add_argument(
+        "--seconds", type=float, default=120.0, help="for how long (default: %(default)s)"
+    )
+    bench.add_argument(
+        "--plot", type=Path, metavar="PNG",
+        help="also draw the cost against length, slots and queue (needs matplotlib)",
+    )  # fmt: skip
     bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
     names = ("talker", "codec", "device", "dtype", "kernels", "kv_dtype", "codec_dtype",
              "kv_positions")  # fmt: skip

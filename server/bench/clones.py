@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import engine
+from server.bench.listening import EngineEars
 from server.bench.load import run_round
 
 
@@ -33,7 +34,7 @@ def clone_round(
     extracted = time.perf_counter() - start
 
     def first_audio(by: engine.Voice | None) -> float:
-        return run_round(speech, text, 1, frames, by).first_audio_s[0]
+        return run_round(EngineEars(speech, by), text, 1, frames).first_audio_s[0]
 
     first = first_audio(voice)
     turns = [(first_audio(voice), first_audio(None)) for _ in range(rounds)]

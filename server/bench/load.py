@@ -1,4 +1,4 @@
-"""A closed loop over an engine: so many listeners, each asking again as soon as it is served."""
+"""Loads: listeners all at once, each of whom asks again when served, or listeners by the clock."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 import engine
+from server.bench.listening import STAGES, Ears, Heard, underrun
 
-# When each chunk came and how long it sounds, in seconds.
-_Arrivals = list[tuple[float, float]]
-_Stats = engine.Stats
-
-STAGES = ("talker", "predictor", "codec")
+# A silence shorter than this is the clock's, not the listener's.
+_AUDIBLE_S = 0.005
 
 
 @dataclass(slots=True)
@@ -35,33 +34,54 @@ class Round:
         """Seconds of sound per second, all listeners together: higher is better."""
         return self.audio_s / self.seconds
 
+    def add(self, heard: Heard) -> None:
+        """Count one reply in."""
+        times = [at for at, _ in heard.arrivals]
+        self.first_audio_s.append(times[0])
+        self.gaps += [later - earlier for earlier, later in pairwise(times)]
+        self.underruns.append(underrun(heard.arrivals))
+        self.audio_s += sum(seconds for _, seconds in heard.arrivals)
+        for name, seconds in heard.stage_s.items():
+            self.stage_s[name].append(seconds)
 
-def run_round(
-    speech: engine.Engine,
-    text: str,
-    listeners: int,
-    frames: int,
-    voice: engine.Voice | None = None,
-) -> Round:
+
+def run_round(ears: Ears, text: str, listeners: int, frames: int) -> Round:
     """Let `listeners` hear `frames` frames each, all at once. No draw ends one early.
 
-    Args:
-        voice: whose; None for the model's default.
+    Raises:
+        EngineError: what the first that failed was told.
     """
+    return _together([partial(ears.hear, text, seed, frames) for seed in range(listeners)])
+
+
+def by_the_clock(ears: Ears, text: str, listeners: int, every_s: float, seconds: float) -> Round:
+    """Let each of `listeners` ask for a text every `every_s` seconds, evenly apart from the
+    others, for `seconds`, whether or not the one before has ended. Errors as of `run_round`."""
+    start = time.perf_counter()
+
+    def ask(at: float, seed: int) -> Heard:
+        time.sleep(max(0.0, start + at - time.perf_counter()))
+        return ears.hear(text, seed, None)
+
+    count = max(1, math.floor(seconds / every_s))
+    times = [every_s * (turn + number / listeners) for turn in range(count)
+             for number in range(listeners)]  # fmt: skip
+    return _together([partial(ask, at, number) for number, at in enumerate(times)])
+
+
+def _together(asking: Sequence[Callable[[], Heard]]) -> Round:
     result, lock = Round(), threading.Lock()
     failed: list[BaseException] = []
 
-    def hear(seed: int) -> None:
+    def listen(ask: Callable[[], Heard]) -> None:
         try:
-            sampling = engine.Sampling(seed=seed, min_new_tokens=frames, max_new_tokens=frames)
-            request = engine.SpeechRequest(text, voice, sampling=sampling)
-            arrivals, stats = _listen(speech, request)
+            heard = ask()
             with lock:
-                _add(result, arrivals, stats)
+                result.add(heard)
         except engine.EngineError as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=hear, args=(seed,)) for seed in range(listeners)]
+    threads = [threading.Thread(target=listen, args=(ask,)) for ask in asking]
     start = time.perf_counter()
     for thread in threads:
         thread.start()
@@ -73,51 +93,16 @@ def run_round(
     return result
 
 
-def _listen(speech: engine.Engine, request: engine.SpeechRequest) -> tuple[_Arrivals, _Stats]:
-    start = time.perf_counter()
-    stream = speech.submit(request)
-    arrivals: _Arrivals = []
-    for item in stream:
-        if isinstance(item, engine.Finished):
-            return arrivals, item.stats
-        seconds = len(item.pcm) / stream.sample_rate
-        arrivals.append((time.perf_counter() - start, seconds))
-    raise AssertionError("a stream ends with `Finished` or raises")
-
-
-def _add(result: Round, arrivals: _Arrivals, stats: _Stats) -> None:
-    times = [at for at, _ in arrivals]
-    result.first_audio_s.append(times[0])
-    result.gaps += [later - earlier for earlier, later in pairwise(times)]
-    result.underruns.append(underrun(arrivals))
-    result.audio_s += sum(seconds for _, seconds in arrivals)
-    for name in STAGES:
-        result.stage_s[name].append(getattr(stats, f"{name}_s") / stats.frames)
-
-
-def underrun(arrivals: Sequence[tuple[float, float]]) -> float:
-    """Seconds of silence a listener hears who plays from the first chunk on.
-
-    Args:
-        arrivals: when each chunk came and how long it sounds, in seconds.
-    """
-    silent, dry = 0.0, arrivals[0][0]
-    for at, seconds in arrivals:
-        silent += max(0.0, at - dry)
-        dry = max(at, dry) + seconds
-    return silent
-
-
 def summary(rounds: Sequence[Round], listeners: int) -> dict[str, object]:
-    """Medians over rounds; `rtf_*` is seconds of sound per second, higher is better."""
+    """Medians over rounds; `rtf_*` is seconds of sound per second, higher is better.
+
+    `stage_ms` is empty where the stages are not known.
+    """
     rtf = statistics.median(each.rtf for each in rounds)
     first = sorted(value for each in rounds for value in each.first_audio_s)
     gaps = [value for each in rounds for value in each.gaps]
     underruns = [value for each in rounds for value in each.underruns]
-    stages = {
-        name: 1e3 * statistics.median(v for each in rounds for v in each.stage_s[name])
-        for name in STAGES
-    }
+    stages = {name: [v for each in rounds for v in each.stage_s[name]] for name in STAGES}
     return {
         "concurrency": listeners,
         "rtf_aggregate": rtf,
@@ -126,8 +111,9 @@ def summary(rounds: Sequence[Round], listeners: int) -> dict[str, object]:
         "first_audio_p95_s": first[math.ceil(0.95 * len(first)) - 1],
         "longest_gap_s": max(gaps, default=0.0),
         "longest_underrun_s": max(underruns),
-        "stage_ms": stages,
+        "underruns": sum(value > _AUDIBLE_S for value in underruns),
+        "stage_ms": {name: 1e3 * statistics.median(v) for name, v in stages.items() if v},
     }
 
 
-__all__ = ["STAGES", "Round", "run_round", "summary", "underrun"]
+__all__ = ["Round", "by_the_clock", "run_round", "summary"]

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import sys
 
+import httpx
 import pytest
 
 import engine
 from engine.assets import full_size
-from server.bench import load
-from server.bench.load import Round, run_round, summary, underrun
+from server.bench.listening import STAGES, EngineEars, Heard, ServerEars, underrun
+from server.bench.load import Round, by_the_clock, run_round, summary
+from server.bench.plot import Curve, curves, draw
 from server.cli import main
+from server.settings import Settings
 from tests.server.clips import clip
+from tests.server.conftest import Live
+from tests.waiting import eventually
 
 PEER = """
 import json, sys
@@ -106,7 +111,7 @@ def test_a_value_that_cannot_be_is_refused_before_a_model_is_loaded(bench, flags
 
 def test_every_listener_of_a_round_hears_all_frames(start):
     speech = start(slots=3, loop_window=0, silence_s=0)
-    result = run_round(speech, "Hello there.", 3, 5)
+    result = run_round(EngineEars(speech), "Hello there.", 3, 5)
     frame = speech.models[0].samples_per_frame / speech.models[0].sample_rate
     assert result.audio_s == pytest.approx(3 * 5 * frame)
     assert len(result.first_audio_s) == len(result.underruns) == 3
@@ -115,7 +120,7 @@ def test_every_listener_of_a_round_hears_all_frames(start):
 def test_a_listener_that_fails_fails_the_round(start):
     speech = start(slots=1, max_queue=0)
     with pytest.raises(engine.Overloaded):
-        run_round(speech, "Hello there.", 3, 5)
+        run_round(EngineEars(speech), "Hello there.", 3, 5)
 
 
 def test_an_underrun_is_the_silence_after_the_first_chunk():
@@ -126,14 +131,14 @@ def test_an_underrun_is_the_silence_after_the_first_chunk():
 def test_a_summary_takes_medians_over_rounds():
     rounds = [
         Round(seconds=2.0, audio_s=audio, first_audio_s=[0.1 * audio], underruns=[0.0],
-              stage_s={name: [0.01] for name in load.STAGES})
+              stage_s={name: [0.01] for name in STAGES})
         for audio in (2.0, 8.0, 4.0)
     ]  # fmt: skip
     report = summary(rounds, 2)
     assert report["rtf_aggregate"] == 2.0
     assert report["rtf_per_stream"] == 1.0
     assert report["first_audio_s"] == pytest.approx(0.4)
-    assert report["stage_ms"] == dict.fromkeys(load.STAGES, 10.0)
+    assert report["stage_ms"] == dict.fromkeys(STAGES, 10.0)
 
 
 @pytest.fixture
@@ -149,7 +154,7 @@ def test_random_files_are_read_as_a_model_of_that_size(small_sizes, tmp_path):
     with engine.load(files, engine.EngineConfig(slots=1, device="cpu", kernels="plain")) as speech:
         (model,) = speech.models
         assert model.size == "0b6"
-        result = run_round(speech, "Hello there.", 1, 3)
+        result = run_round(EngineEars(speech), "Hello there.", 1, 3)
     assert result.audio_s == pytest.approx(0.24)
 
 
@@ -199,3 +204,105 @@ def test_a_text_without_its_clip_is_refused(bench):
 def test_a_clip_that_is_not_there_is_named(bench):
     code, _, err = bench("--clone", "no-such.wav")
     assert code == 1 and "no-such.wav" in err
+
+
+class Scripted:
+    """Ears that hear two chunks of a second, the second one `late`."""
+
+    def __init__(self, late: float = 0.0) -> None:
+        self.asked: list[tuple[int, int | None]] = []
+        self.late = late
+
+    def hear(self, text: str, seed: int, frames: int | None) -> Heard:
+        self.asked.append((seed, frames))
+        return Heard([(0.1, 1.0), (1.1 + self.late, 1.0)], {})
+
+
+def test_listeners_by_the_clock_ask_evenly_and_speak_to_the_end():
+    ears = Scripted()
+    made = by_the_clock(ears, "Hello.", 2, 0.05, 0.2)
+    assert sorted(ears.asked) == [(number, None) for number in range(8)]
+    assert made.seconds >= 0.05 * 3.5
+    assert made.audio_s == 16 and max(made.underruns) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_silence_that_can_be_heard_is_counted_as_an_underrun():
+    late, timely = (by_the_clock(Scripted(late), "Hi.", 1, 0.01, 0.01) for late in (0.2, 0.001))
+    assert summary([late, timely], 1)["underruns"] == 1
+    assert summary([late], 1)["stage_ms"] == {}
+
+
+def test_the_table_tells_of_listeners_by_the_clock(bench):
+    flags = ("--concurrency", "1", "--listeners", "2", "--every", "0.2", "--seconds", "0.4")
+    code, out, err = bench(*flags)
+    assert code == 0, err
+    assert "2 listeners, one text every 0.2 s each, 0.4 s: 4 replies" in out
+
+
+def test_a_running_server_is_measured_from_outside(start, capsys):
+    speech = start(slots=2, loop_window=0, silence_s=0)
+    with Live(speech, Settings(drain_timeout_s=1, api_keys="secret")) as live:
+        assert eventually(lambda: httpx.get(f"{live.url}/ready").status_code == 200)
+        asked = ["bench", "--url", live.url, "--api-key", "secret", "--frames", "3"]
+        assert main([*asked, "--concurrency", "1,2", "--rounds", "1", "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert main([*asked, "--concurrency", "1", "--rounds", "1"]) == 0
+        assert f"the server at {live.url}" in capsys.readouterr().out
+        assert main(["bench", "--url", live.url, "--frames", "3"]) == 1
+        assert "answered 401" in capsys.readouterr().err
+    assert [run["concurrency"] for run in report["runs"]] == [1, 2]
+    assert all(run["rtf_aggregate"] > 0 and not run["stage_ms"] for run in report["runs"])
+    assert "peak_memory_bytes" not in report
+
+
+def test_a_reply_has_the_length_it_was_asked_for_from_outside_too(start):
+    speech = start(loop_window=0, silence_s=0)
+    with Live(speech, Settings(drain_timeout_s=1)) as live:
+        assert eventually(lambda: httpx.get(f"{live.url}/ready").status_code == 200)
+        heard = ServerEars(live.url + "/").hear("Hello.", 1, 5)
+    assert sum(seconds for _, seconds in heard.arrivals) == pytest.approx(0.4)
+
+
+def test_a_server_that_is_not_there_is_named(capsys):
+    assert main(["bench", "--url", "http://127.0.0.1:1"]) == 2
+    assert "`--url` 'http://127.0.0.1:1'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--every", "0"], "`--every`"),
+        (["--seconds", "nan"], "`--seconds`"),
+        (["--api-key", "x"], "`--url`"),
+        (["--url", "http://x", "--random", "0.6b"], "`--random`"),
+        (["--url", "http://x", "--plot", "x.png"], "`--plot`"),
+        (["--listeners", "-1"], "`--listeners`"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(bench, flags, named):
+    code, _, err = bench(*flags)
+    assert code == 2 and named in err
+
+
+def test_curves_cover_length_slots_and_queue():
+    ears = Scripted()
+    length, slots, queue = curves(ears, "Hello.", 4, 2)
+    assert [x for x, _ in length.points] == [2.0] * 4  # each scripted reply lasts two seconds
+    assert [x for x, _ in slots.points] == [1, 2, 4]
+    assert [x for x, _ in queue.points] == [0, 4, 8, 12]
+    assert {frames for _, frames in ears.asked} == {2, 4, 8, 16}
+
+
+def test_the_picture_is_a_png(bench, tmp_path):
+    pytest.importorskip("matplotlib")
+    flags = ("--concurrency", "1", "--plot", str(tmp_path / "cost.png"), "--json")
+    code, out, err = bench(*flags)
+    assert code == 0, err
+    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+    assert set(json.loads(out)["curves"]) == {"length", "slots", "queue"}
+
+
+def test_without_matplotlib_the_picture_says_what_it_needs(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(engine.InvalidRequest, match="pip install matplotlib"):
+        draw([Curve("length", "x", "y", ((1.0, 1.0),), "linear")], tmp_path / "cost.png")
