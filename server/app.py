@@ -26,12 +26,14 @@ from server.middleware import ForgivingPaths, HeadAsGet, RequestRecords
 from server.names import Names
 from server.routes import (
     batch,
+    cartesia,
     consents,
     deepgram,
     elevenlabs,
     live,
     models,
     probes,
+    realtime,
     speech,
     voices,
 )
@@ -129,7 +131,7 @@ def _tracing(endpoint: str) -> Tracing | None:
 def _add_routes(app: FastAPI) -> None:
     app.include_router(probes.router)
     served = APIRouter()
-    for part in (speech, batch, elevenlabs, deepgram, live):
+    for part in (speech, batch, elevenlabs, deepgram, live, realtime, cartesia):
         served.include_router(part.router)
     served.include_router(models.router, responses=failures(400, 401, 404, 500))
     saved = failures(400, 401, 404, 408, 409, 413, 429, 500, 503)

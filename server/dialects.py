@@ -22,15 +22,16 @@ def in_dialect(body: dict[str, Any], scope: Scope | None) -> dict[str, Any]:
         return body
     path = str(scope["path"]).removeprefix("/v1")
     if path == "/speak":
-        error = _renamed(body["error"], DEEPGRAM)
+        error = renamed(body["error"], DEEPGRAM)
         return {"error": error} | _deepgram(error, scope)
     if path == "/voices" or path.startswith("/text-to-speech/"):
-        error = _renamed(body["error"], ELEVENLABS)
+        error = renamed(body["error"], ELEVENLABS)
         return {"error": error} | _elevenlabs(error)
     return body
 
 
-def _renamed(error: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def renamed(error: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """An error object with its field called what a service's clients call it."""
     ours = str(error["param"])
     if ours not in names:
         return dict(error)
@@ -53,4 +54,4 @@ def _deepgram(error: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
     }
 
 
-__all__ = ["in_dialect"]
+__all__ = ["DEEPGRAM", "ELEVENLABS", "in_dialect", "renamed"]

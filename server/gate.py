@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,13 +26,15 @@ LISTS = (
     "/", "/models", "/audio/models", "/audio/voices", "/voices", "/test", "/docs", "/redoc",
     "/openapi.json",
 )  # fmt: skip
+_KEY_IN_MESSAGE = re.compile(r"(/v1)?/text-to-speech/[^/]+/(multi-)?stream-input")
 
 
 class KeyGate:
     """Lets in whoever has a key and is within its limits; without any keys, everyone.
 
     What is not known to be open is work, so that a new route is closed by default. Limits hold
-    for work only.
+    for work only. A socket whose key may come in its first message finds `identify` in its state,
+    which takes that key and holds a place until the socket ends; it raises what the gate raises.
 
     Args:
         keys: with their limits; names are unique.
@@ -66,16 +70,33 @@ class KeyGate:
     @contextlib.contextmanager
     def _admitted(self, scope: Scope, record: RequestRecord) -> Iterator[Mapping[str, str]]:
         kind = _kind(scope.get("method", "GET"), scope["path"])
-        caller = self._caller(Headers(scope=scope), kind)
+        headers = Headers(scope=scope)
+        if self._ring.keys and _key_may_follow(scope) and not given_keys(headers):
+            with contextlib.ExitStack() as places:
+                identify = partial(self._identify, scope["state"], record, places)
+                scope["state"] |= {"caller": ANYONE, "identify": identify}
+                yield {}
+            return
+        caller = self._caller(headers, kind)
         scope["state"]["caller"] = caller
         record.key = caller.name or None
         if caller is ANYONE or kind != "work":
             yield {}
             return
-        with self._accounts[caller.name].visit(record) as headers:
-            yield headers
+        with self._accounts[caller.name].visit(record) as limits:
+            yield limits
 
-    def _caller(self, headers: Headers, kind: Kind) -> ApiKey:
+    def _identify(
+        self, state: dict[str, Any], record: RequestRecord, places: contextlib.ExitStack, key: str
+    ) -> ApiKey:
+        given = key.encode("ascii", "backslashreplace").decode()
+        caller = self._caller({"xi-api-key": given}, "work")
+        places.enter_context(self._accounts[caller.name].visit(record))
+        state["caller"] = caller
+        record.key = caller.name
+        return caller
+
+    def _caller(self, headers: Mapping[str, str], kind: Kind) -> ApiKey:
         caller = self._ring.find(headers)
         if caller is not None:
             return caller
@@ -104,6 +125,11 @@ def _kind(method: str, path: str) -> Kind:
     path = path.removeprefix("/v1") or "/"
     listed = path in LISTS or path.startswith("/models/")
     return "lists" if listed and method in ("GET", "HEAD") else "work"
+
+
+def _key_may_follow(scope: Scope) -> bool:
+    # In the first message; such a socket holds nothing until then.
+    return scope["type"] == "websocket" and _KEY_IN_MESSAGE.fullmatch(scope["path"]) is not None
 
 
 def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:

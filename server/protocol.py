@@ -24,6 +24,7 @@ class Protocol(H11Protocol):
     """Closes a connection that has not sent a whole request head in time."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _upgraded = False  # to a WebSocket, which another protocol serves from then on
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -38,6 +39,7 @@ class Protocol(H11Protocol):
         self._watch()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
+        self._upgraded = True
         super().handle_websocket_upgrade(event)
         self._rest()
 
@@ -63,7 +65,7 @@ class Protocol(H11Protocol):
     def _watch(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
             self._rest()
-        elif self._deadline is None and not self.transport.is_closing():
+        elif self._deadline is None and not (self._upgraded or self.transport.is_closing()):
             self._deadline = self.loop.call_later(HEADER_TIMEOUT_S, self._give_up)
 
     def _rest(self) -> None:

@@ -100,6 +100,22 @@ class Context:
             self._add(piece)
         self._held = self._cutter.tail
 
+    def say(self, text: str) -> None:
+        """Take a text that is complete in itself: a segment of its own, prepared and spoken as a
+        request's text would be, behind what was appended.
+
+        Raises:
+            InvalidRequest: too much of it waits; nothing of it is taken.
+        """
+        self._check_room(text)
+        if self._writing is not None:
+            self._writing.end()
+            self._writing = None
+        text, self._held = self._held + text, ""
+        self._cutter = self._new_cutter()
+        if speakable(text):
+            self._add(text)
+
     def flush(self) -> None:
         """Say that the utterance is complete: one `Flushed` follows its last sound."""
         if self._cutter is not None and speakable(rest := self._cutter.rest()):
@@ -124,10 +140,14 @@ class Context:
             await self._spoken.wait()
         await self._outbox.drained()
 
-    async def aclose(self) -> None:
+    def end(self) -> None:
         """End at once, without a word."""
         self._drop()
         self._player.cancel()
+
+    async def aclose(self) -> None:
+        """End at once, and wait until everything is let go of."""
+        self.end()
         # What it has failed with is told by the outbox.
         with suppress(asyncio.CancelledError, Exception):
             await self._player
@@ -230,7 +250,8 @@ class Context:
             await self._start(segment, turn)
         if segment is self._writing:
             self._writing = None
-        await self._outbox.put(Ended(*place, max(size, 0), segment.finished, error), turn)
+        end = Ended(*place, max(size, 0), segment.finished, error, tuple(segment.warnings))
+        await self._outbox.put(end, turn)
 
     async def _start(self, segment: Segment, turn: Turn) -> None:
         shape, text = segment.shape, segment.text.strip()

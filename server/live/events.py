@@ -30,7 +30,8 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a segment, after its last sound: how the model finished it, or what failed."""
+    """The end of a segment, after its last sound: how the model finished it, or what failed;
+    `warnings` are what the engine had to say of it."""
 
     context: str
     utterance: int
@@ -38,6 +39,7 @@ class Ended:
     size: int
     finished: Finished | None = None
     error: Exception | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

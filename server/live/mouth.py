@@ -22,12 +22,12 @@ from server.orders import start_speech, with_aliases
 
 
 class ServiceMouth:
-    """Speaks for one socket; see `server.live.segment.Mouth`."""
+    """Speaks for one socket, on behalf of `caller`; see `server.live.segment.Mouth`."""
 
     def __init__(self, service: Service, record: RequestRecord, caller: ApiKey) -> None:
+        self.caller = caller
         self._service = service
         self._record = record
-        self._caller = caller
         self._numbers = count(1)
         self._model = service.names.models[0]
 
@@ -66,8 +66,8 @@ class ServiceMouth:
     def _job(self) -> dict[str, Any]:
         return {
             "id": f"{self._record.id}.{next(self._numbers)}",
-            "tenant": self._caller.name,
-            "priority": self._caller.priority,
+            "tenant": self.caller.name,
+            "priority": self.caller.priority,
             "timeout_s": self._service.settings.default_timeout_s or None,
         }
 

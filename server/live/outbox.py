@@ -31,6 +31,7 @@ class Outbox:
         self._most_replies = most_replies
         self._events: deque[tuple[Turn | None, Event]] = deque()
         self._bytes = 0
+        self._writing = False
         self._failure: Exception | None = None
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -64,8 +65,8 @@ class Outbox:
             await self._change()
 
     async def drained(self) -> None:
-        """Wait until everything has been handed to the writer."""
-        while self._events:
+        """Wait until everything has been written."""
+        while self._events or self._writing:
             await self._change()
 
     async def run(self, write: Callable[[Event], Awaitable[None]]) -> None:
@@ -78,7 +79,9 @@ class Outbox:
             if self._failure is not None:
                 raise self._failure
             _, event = self._events[0]
+            self._writing = True
             await write(event)
+            self._writing = False
             # A turn that was dropped meanwhile took its events along.
             if self._events and self._events[0][1] is event:
                 self._events.popleft()

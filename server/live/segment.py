@@ -70,6 +70,7 @@ class Segment:
         self.text = ""
         self.error: EngineError | None = None
         self.finished: Finished | None = None
+        self.warnings: list[str] = []
         self.sample_rate = 0
         self.shape = manner.shape
         self._manner = manner
@@ -175,6 +176,7 @@ class Segment:
 
     def _take(self, stream: Stream | Utterance | LiveStream) -> None:
         self.sample_rate = stream.sample_rate
+        self.warnings += [each for each in stream.warnings if each not in self.warnings]
         self._streams.append(stream)
         self._changed.set()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -25,6 +26,14 @@ class Close(Exception):
         self.reason = reason
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds between messages while nothing is spoken, and characters that may wait."""
+
+    idle_s: float
+    most_chars: int
+
+
 class Dialect(Protocol):
     """What messages and events look like, and what contexts there are."""
 
@@ -40,7 +49,7 @@ class Dialect(Protocol):
         """Do what a message asks for; raises `Close`."""
 
     def frames(self, event: Event) -> Iterator[str | bytes]:
-        """The frames of an event."""
+        """The frames of an event; raises `Close` after the last one of a socket."""
 
     def late(self) -> Close:
         """Say that no message came in time."""
@@ -67,12 +76,13 @@ async def converse(
     writer = asyncio.create_task(outbox.run(write))
     try:
         await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-        if reader.done() and not writer.done():
-            close = await _ended(reader, writer, outbox)
+        try:
+            if reader.done() and not writer.done():
+                raise await _ended(reader, writer, outbox)
+            await writer
+        except Close as close:
             async with asyncio.timeout(send_timeout_s):
                 await websocket.close(close.code, close.reason)
-        else:
-            await writer
     except TimeoutError:
         # Nothing can be said to who does not read; the connection is cut.
         return
@@ -150,6 +160,7 @@ __all__ = [
     "POLICY",
     "Close",
     "Dialect",
+    "Limits",
     "chosen_protocol",
     "converse",
 ]

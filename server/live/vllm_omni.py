@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from engine import EngineError, InvalidRequest
 from server.errors import error_object
 from server.live.contexts import Context
 from server.live.events import Cancelled, Ended, Event, Flushed, Reply, Sound, Started
+from server.live.messages import parsed, string
 from server.live.outbox import Outbox
 from server.live.segment import Manner, Mouth
-from server.live.sockets import NORMAL, POLICY, Close
+from server.live.sockets import NORMAL, POLICY, Close, Limits
 
 CONFIG_S = 10.0
 MOST_CONFIG = 4 * 1024 * 1024
@@ -31,14 +31,6 @@ GRANULARITIES = ("none", "sentence", "clause")
 
 # The manner a config asks for; raises what is wrong with it.
 Configure = Callable[[dict[str, Any]], Awaitable[Manner]]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Seconds between messages while nothing is spoken, and characters that may wait."""
-
-    idle_s: float
-    most_chars: int
 
 
 class VllmOmni:
@@ -121,7 +113,7 @@ class VllmOmni:
         assert self._context is not None
         match kind:
             case "input.text":
-                self._context.append(_text(data))
+                self._context.append(string(data, "text"))
             case "input.done":
                 self._context.flush()
             case "input.cancel":
@@ -169,14 +161,7 @@ def granularity(data: dict[str, Any]) -> str:
 
 
 def _parsed(message: str) -> dict[str, Any]:
-    if len(message) > MOST_CONFIG:
-        raise InvalidRequest(f"a message must have at most {MOST_CONFIG} characters", "type")
-    try:
-        data = json.loads(message)
-    except (ValueError, RecursionError):
-        raise InvalidRequest("the message is not JSON") from None
-    if not isinstance(data, dict):
-        raise InvalidRequest("a message is a JSON object with `type`")
+    data = parsed(message, MOST_CONFIG)
     if data.get("type") != "session.config" and len(message) > MOST_TEXT:
         raise InvalidRequest(
             f"a message other than `session.config` must have at most {MOST_TEXT} characters,"
@@ -184,13 +169,6 @@ def _parsed(message: str) -> dict[str, Any]:
             "text",
         )
     return data
-
-
-def _text(data: dict[str, Any]) -> str:
-    text = data.get("text")
-    if not isinstance(text, str):
-        raise InvalidRequest("`input.text` needs `text`, a string", "text")
-    return text
 
 
 def _ended(event: Ended) -> Iterator[str]:
@@ -212,7 +190,7 @@ def _place(event: Started | Ended) -> dict[str, int]:
 
 
 def _json(kind: str, **fields: Any) -> str:
-    return json.dumps({"type": kind, **fields}, ensure_ascii=False)
+    return json.dumps({"type": kind, **fields})
 
 
 __all__ = ["CONFIG_S", "Limits", "VllmOmni", "granularity"]

@@ -1,15 +1,19 @@
-"""Deepgram's `POST /v1/speak`."""
+"""Deepgram's `/v1/speak`, over HTTP and as a WebSocket."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, WebSocket
 
+from engine import EngineError
 from server.bodies import read_json
 from server.dependencies import CallerDep, RecordDep, ServiceDep
+from server.live.deepgram import IDLE_S, Deepgram
+from server.live.opening import PLACEHOLDER, arrived
+from server.live.sockets import Limits
 from server.orders import order
 from server.replies import SpeechReply
 from server.routes.described import SOUND, failures, json_body
-from server.schemas.deepgram import DeepgramBody, deepgram_speech
+from server.schemas.deepgram import DeepgramBody, deepgram_speech, live_query
 
 router = APIRouter()
 
@@ -54,6 +58,32 @@ async def speak(
         "dg-char-count": str(len(asked.body.input)),
     }
     return SpeechReply(ordered, record, service.metrics, headers)
+
+
+@router.websocket("/speak")
+async def speak_live(websocket: WebSocket) -> None:
+    """Text as it is written, in `Speak` messages."""
+    socket = arrived(websocket)
+    try:
+        socket.refuse_origin()
+        query = live_query(websocket.query_params)
+        asked = deepgram_speech(query, {"text": PLACEHOLDER}, socket.service.names)
+        manner = await socket.manner(asked.body, audio_format=asked.format)
+    except EngineError as error:
+        await socket.deny(error, "dg-error")
+        return
+    await socket.accept(dg_request_id=socket.record.id)
+    settings = socket.service.settings
+    dialect = Deepgram(
+        manner,
+        socket.mouth,
+        socket.outbox,
+        Limits(max(settings.live_idle_timeout_s, IDLE_S), settings.max_input_chars),
+        request_id=socket.record.id,
+        model=manner.request.model or "",
+        warnings=asked.warnings,
+    )
+    await socket.converse(dialect)
 
 
 __all__ = ["router"]

@@ -1,18 +1,32 @@
-"""ElevenLabs' routes over HTTP: `POST /v1/text-to-speech/{voice}[/stream]`, `GET /v1/voices`."""
+"""ElevenLabs' routes: `POST /v1/text-to-speech/{voice}[/stream]`, `GET /v1/voices`, and the
+WebSockets `/v1/text-to-speech/{voice}/stream-input` and `/multi-stream-input`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, WebSocket
 
+from engine import EngineError
 from server.bodies import read_json
 from server.dependencies import CallerDep, RecordDep, RequestRecord, Service, ServiceDep
 from server.keys import ApiKey
+from server.live.elevenlabs import Configure, ElevenLabs
+from server.live.opening import PLACEHOLDER, Opened, arrived
+from server.live.segment import Manner
+from server.live.sockets import Limits
 from server.orders import order
 from server.replies import SpeechReply
 from server.routes.described import SOUND, failures, json_body
-from server.schemas.elevenlabs import DEFAULT_OUTPUT, ElevenLabsBody, output_format
+from server.schemas.elevenlabs import (
+    DEFAULT_OUTPUT,
+    LIVE_WITHOUT_EFFECT,
+    ElevenLabsBody,
+    inactivity_s,
+    live_fields,
+    live_output,
+    output_format,
+)
 
 router = APIRouter()
 
@@ -64,6 +78,18 @@ async def stream(
     )
 
 
+@router.websocket("/text-to-speech/{voice}/stream-input")
+async def stream_input(websocket: WebSocket, voice: str) -> None:
+    """One context, which an empty text ends together with the socket."""
+    await _talk(websocket, voice, several=False)
+
+
+@router.websocket("/text-to-speech/{voice}/multi-stream-input")
+async def multi_stream_input(websocket: WebSocket, voice: str) -> None:
+    """Several contexts, by their `context_id`."""
+    await _talk(websocket, voice, several=True)
+
+
 @router.get("/voices", responses=failures(401, path="/voices"))
 async def voices(service: ServiceDep) -> dict[str, Any]:
     """Every name that `{voice}` accepts, as ElevenLabs lists its own."""
@@ -82,6 +108,49 @@ async def voices(service: ServiceDep) -> dict[str, Any]:
         for name in service.names.known_voices(model)
     ]
     return {"voices": listed}
+
+
+async def _talk(websocket: WebSocket, voice: str, *, several: bool) -> None:
+    socket = arrived(websocket)
+    settings = socket.service.settings
+    identify = websocket.scope["state"].get("identify")
+    try:
+        socket.refuse_origin()
+        idle_s = inactivity_s(websocket.query_params, settings.live_idle_timeout_s)
+        configure = _configure(socket, voice)
+        if identify is None:
+            await configure({})
+    except EngineError as error:
+        await socket.deny(error)
+        return
+    await socket.accept()
+
+    def admit(key: str) -> None:
+        socket.mouth.caller = identify(key)
+
+    dialect = ElevenLabs(
+        configure,
+        socket.mouth,
+        socket.outbox,
+        Limits(idle_s, settings.max_input_chars),
+        several=several,
+        identify=admit if identify else None,
+    )
+    await socket.converse(dialect)
+
+
+def _configure(socket: Opened, voice: str) -> Configure:
+    query = socket.websocket.query_params
+    fields = live_fields(query)
+    audio_format, rate = live_output(query.get("output_format", DEFAULT_OUTPUT))
+
+    async def configure(data: dict[str, Any]) -> tuple[Manner, tuple[str, ...]]:
+        asked = {n: data[n] for n in ("voice_settings", *LIVE_WITHOUT_EFFECT) if data.get(n)}
+        body = ElevenLabsBody.checked({**fields, **asked, "text": PLACEHOLDER})
+        manner = await socket.manner(body.to_speech(voice, rate), audio_format=audio_format)
+        return manner, body.without_effect()
+
+    return configure
 
 
 async def _reply(

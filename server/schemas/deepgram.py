@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from engine import InvalidRequest
 from server.audio.formats import FORMATS, AudioFormat
 from server.names import Names
-from server.schemas.fields import as_invalid_request
+from server.schemas.fields import as_invalid_request, query_integer, query_number
 from server.schemas.speech import SpeechBody
 
 _VOICE = re.compile(r"aura(-2)?-(?P<name>[a-z]+)-(?P<language>[a-z]{2})")
@@ -42,6 +42,8 @@ ENCODINGS = {
     "flac": Encoding("flac", ("none",), 24_000),
     "aac": Encoding("aac", ("none",), 22_050, True, (4_000, 192_000), 48_000),
 }
+# Those whose slices can be joined, as a socket's are.
+LIVE_ENCODINGS = ("linear16", "mulaw", "alaw")
 _WAV_TAGS = {"linear16": 1, "alaw": 6, "mulaw": 7}
 
 
@@ -77,11 +79,27 @@ def deepgram_speech(query: Mapping[str, str], data: Any, names: Names) -> Deepgr
         "input": text,
         "model": model,
         "voice": voice,
-        "speed": _number(query, "speed"),
+        "speed": query_number(query, "speed"),
         "sample_rate": _rate(query, name, encoding),
     }
     made = _container(query, name, encoding)
     return DeepgramSpeech(SpeechBody.checked(fields), _with_bit_rate(made, query, name), warnings)
+
+
+def live_query(query: Mapping[str, str]) -> dict[str, str]:
+    """A socket's query with what is taken when it does not say; `InvalidRequest` for sound that
+    is not for a socket."""
+    wanted = {"encoding": "linear16", "container": "none", **query}
+    if wanted["encoding"].strip().lower() not in LIVE_ENCODINGS:
+        known = ", ".join(LIVE_ENCODINGS)
+        raise InvalidRequest(
+            f"`encoding` of a socket must be one of {known}, got {wanted['encoding']!r}", "encoding"
+        )
+    if wanted["container"].strip().lower() != "none":
+        raise InvalidRequest(
+            f"`container` of a socket must be `none`, got {wanted['container']!r}", "container"
+        )
+    return wanted
 
 
 def _encoding(query: Mapping[str, str]) -> tuple[str, Encoding]:
@@ -106,21 +124,19 @@ def _container(query: Mapping[str, str], name: str, encoding: Encoding) -> Audio
 
 
 def _rate(query: Mapping[str, str], name: str, encoding: Encoding) -> int:
-    given = _number(query, "sample_rate")
+    given = query_integer(query, "sample_rate")
     if given is None:
         return encoding.rate
     if encoding.fixed_rate and given != encoding.rate:
         raise InvalidRequest(
             f"`sample_rate` of {name} is {encoding.rate} and cannot be chosen", "sample_rate"
         )
-    if not given.is_integer():
-        raise InvalidRequest(f"`sample_rate` must be a whole number, got {given:g}", "sample_rate")
-    return int(given)
+    return given
 
 
 def _with_bit_rate(made: AudioFormat, query: Mapping[str, str], name: str) -> AudioFormat:
     encoding = ENCODINGS[name]
-    given = _number(query, "bit_rate")
+    given = query_number(query, "bit_rate")
     if given is None:
         return replace(made, bit_rate=encoding.default_bit_rate)
     if encoding.bit_rate is None:
@@ -131,18 +147,6 @@ def _with_bit_rate(made: AudioFormat, query: Mapping[str, str], name: str) -> Au
             f"`bit_rate` of {name} must be between {low} and {high}, got {given:g}", "bit_rate"
         )
     return replace(made, bit_rate=int(given))
-
-
-def _number(query: Mapping[str, str], name: str) -> float | None:
-    if name not in query:
-        return None
-    try:
-        value = float(query[name])
-    except ValueError:
-        raise InvalidRequest(f"`{name}` must be a number, got {query[name]!r}", name) from None
-    if not abs(value) < 1e9:
-        raise InvalidRequest(f"`{name}` must be a number below 1e9, got {query[name]!r}", name)
-    return value
 
 
 def _voice(wanted: str | None, names: Names) -> tuple[str | None, str | None, tuple[str, ...]]:
@@ -164,4 +168,11 @@ def _voice(wanted: str | None, names: Names) -> tuple[str | None, str | None, tu
     return None, None, (message,)
 
 
-__all__ = ["ENCODINGS", "DeepgramBody", "DeepgramSpeech", "deepgram_speech"]
+__all__ = [
+    "ENCODINGS",
+    "LIVE_ENCODINGS",
+    "DeepgramBody",
+    "DeepgramSpeech",
+    "deepgram_speech",
+    "live_query",
+]

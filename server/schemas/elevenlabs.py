@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine import InvalidRequest
 from server.audio.formats import FORMATS, AudioFormat
-from server.schemas.fields import as_invalid_request
+from server.schemas.fields import Between, as_invalid_request, query_integer, query_number
 from server.schemas.speech import SpeechBody
 
 _OUTPUT = re.compile(r"(mp3|opus)_(\d+)_(\d+)|(pcm|wav|ulaw|alaw)_(\d+)")
@@ -23,6 +23,14 @@ OUTPUTS = (
     "pcm_32000", "pcm_44100", "pcm_48000", "wav_8000", "wav_16000", "wav_22050", "wav_24000",
     "wav_32000", "wav_44100", "wav_48000", "ulaw_8000", "alaw_8000",
 )  # fmt: skip
+_NORMALIZE = {"on": True, "off": False}
+
+# What their sockets' queries and opening messages may ask for without effect here.
+LIVE_WITHOUT_EFFECT = (
+    "apply_language_text_normalization", "enable_ssml_parsing", "optimize_streaming_latency",
+    "sync_alignment", "generation_config", "generator_config", "pronunciation_dictionary_locators",
+)  # fmt: skip
+INACTIVE_S = Between(0, 180, above=True)
 
 
 class VoiceSettings(BaseModel):
@@ -67,7 +75,7 @@ class ElevenLabsBody(BaseModel):
                 "speed": settings.speed,
                 "seed": self.seed,
                 "sample_rate": sample_rate,
-                "normalize": False if self.apply_text_normalization == "off" else None,
+                "normalize": _NORMALIZE.get(self.apply_text_normalization or "auto"),
             }
         )
 
@@ -83,6 +91,40 @@ class ElevenLabsBody(BaseModel):
         yield from (name for name, value in (self.model_extra or {}).items() if value)
 
 
+def live_fields(query: Mapping[str, str]) -> dict[str, Any]:
+    """What a socket's query says of every context, as fields of an `ElevenLabsBody`."""
+    fields: dict[str, Any] = {
+        name: query[name]
+        for name in ("model_id", "language_code", "apply_text_normalization")
+        if name in query
+    }
+    fields["seed"] = query_integer(query, "seed")
+    asked = {name: query.get(name, "") for name in LIVE_WITHOUT_EFFECT}
+    return fields | {n: v for n, v in asked.items() if v.lower() not in ("", "0", "false")}
+
+
+def inactivity_s(query: Mapping[str, str], default_s: float) -> float:
+    """Seconds a context may be left alone: `inactivity_timeout`, at most 180."""
+    seconds = query_number(query, "inactivity_timeout")
+    if seconds is None:
+        return default_s
+    if seconds not in INACTIVE_S:
+        raise InvalidRequest(
+            f"`inactivity_timeout` must be {INACTIVE_S}, got {seconds:g}", "inactivity_timeout"
+        )
+    return seconds
+
+
+def live_output(name: str) -> tuple[AudioFormat, int]:
+    """Like `output_format`, for slices that are joined: no file with one header fits."""
+    if name.startswith("wav"):
+        known = ", ".join(each for each in OUTPUTS if not each.startswith("wav"))
+        raise InvalidRequest(
+            f"`output_format` {name!r} is not for a socket; one of {known}", "output_format"
+        )
+    return output_format(name)
+
+
 def output_format(name: str) -> tuple[AudioFormat, int]:
     """The format and rate that a name such as `mp3_44100_128` stands for."""
     match = _OUTPUT.fullmatch(name) if name in OUTPUTS else None
@@ -95,4 +137,14 @@ def output_format(name: str) -> tuple[AudioFormat, int]:
     return replace(FORMATS[coded], bit_rate=int(kbps) * 1000), int(rate)
 
 
-__all__ = ["DEFAULT_OUTPUT", "OUTPUTS", "ElevenLabsBody", "VoiceSettings", "output_format"]
+__all__ = [
+    "DEFAULT_OUTPUT",
+    "LIVE_WITHOUT_EFFECT",
+    "OUTPUTS",
+    "ElevenLabsBody",
+    "VoiceSettings",
+    "inactivity_s",
+    "live_fields",
+    "live_output",
+    "output_format",
+]

@@ -40,6 +40,22 @@ class Between:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A pydantic annotation: a list, and what of."""
+
+    what: str
+
+    def check(self, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, list):
+            return value
+        raise PydanticCustomError(
+            "no_list",
+            "`{field}` must be a list of {what}, got {value}",
+            {"field": info.field_name, "what": self.what, "value": json_type(value)},
+        )
+
+
 def above_zero(value: float, info: ValidationInfo) -> float:
     """A pydantic check: the number is above 0."""
     if value > 0:
@@ -82,13 +98,38 @@ def whole_number(value: Any) -> Any:
 
 
 _EXPECTED = {
+    "bool_parsing": "`true` or `false`",
     "bool_type": "`true` or `false`",
+    "float_parsing": "a number",
     "float_type": "a number",
     "finite_number": "a finite number",
     "int_type": "a whole number",
-    "list_type": "a list of numbers",
+    "dict_type": "an object",
+    "list_type": "a list",
+    "model_type": "an object",
     "string_type": "a string",
 }
+
+
+def query_number(query: Mapping[str, str], name: str) -> float | None:
+    """A number in a query, None when there is none; `InvalidRequest` says what else is there."""
+    if name not in query:
+        return None
+    try:
+        value = float(query[name])
+    except ValueError:
+        raise InvalidRequest(f"`{name}` must be a number, got {query[name]!r:.60}", name) from None
+    if not abs(value) < 1e12:
+        raise InvalidRequest(f"`{name}` must be a number below 1e12, got {query[name]!r:.60}", name)
+    return value
+
+
+def query_integer(query: Mapping[str, str], name: str) -> int | None:
+    """Like `query_number`, for a whole one."""
+    value = query_number(query, name)
+    if value is not None and not value.is_integer():
+        raise InvalidRequest(f"`{name}` must be a whole number, got {value:g}", name)
+    return None if value is None else int(value)
 
 
 def as_invalid_request(detail: Mapping[str, Any]) -> InvalidRequest:
@@ -129,10 +170,13 @@ def _number(value: float) -> str:
 
 __all__ = [
     "Between",
+    "ListOf",
     "above_zero",
     "as_invalid_request",
     "json_type",
     "loudness",
+    "query_integer",
+    "query_number",
     "text_steps",
     "whole_number",
 ]

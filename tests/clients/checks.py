@@ -13,7 +13,7 @@ FAST = ("openai_python", "replays", "snippets")
 PACKAGES = (
     "openai_agents", "livekit_plugin", "pipecat_service", "elevenlabs_package",
     "deepgram_package", "wyoming_openai_package", "open_webui_package", "openai_node",
-    "package_snippets",
+    "package_snippets", "livekit_sockets", "openai_realtime", "cartesia_package",
 )  # fmt: skip
 
 

@@ -1,12 +1,14 @@
-"""elevenlabs: speech over HTTP and the list of voices."""
+"""elevenlabs: speech over HTTP and from text in pieces, and the list of voices."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from elevenlabs import VoiceSettings
 from elevenlabs.client import AsyncElevenLabs, ElevenLabs
 from elevenlabs.core.api_error import ApiError
+from websockets.exceptions import InvalidStatus
 
 from tests.clients.sounds import TEXT, audible, samples
 
@@ -49,5 +51,30 @@ def check_an_unknown_voice_is_an_error_with_a_message(url: str) -> None:
         assert error.status_code == 400
         assert error.body["detail"]["status"] == "voice_not_found"
         assert "nobody" in error.body["detail"]["message"]
+    else:
+        raise AssertionError("an unknown voice was accepted")
+
+
+def _in_pieces(url: str, voice: str, output_format: str) -> Iterator[bytes]:
+    client = ElevenLabs(base_url=url, api_key="unused")
+    # It would take `wss` whatever the base URL has.
+    client.text_to_speech._ws_base_url = url.replace("http", "ws", 1)
+    words = (f"{word} " for word in TEXT.split())
+    settings = VoiceSettings(stability=0.5, speed=1.1)
+    return client.text_to_speech.convert_realtime(
+        voice, text=words, output_format=output_format, voice_settings=settings
+    )
+
+
+def check_text_in_pieces_is_spoken(url: str) -> None:
+    audible(b"".join(_in_pieces(url, "alloy", "mp3_44100_128")))
+    samples(b"".join(_in_pieces(url, "nova", "pcm_16000")), rate=16_000)
+
+
+def check_text_in_pieces_for_an_unknown_voice_is_refused(url: str) -> None:
+    try:
+        b"".join(_in_pieces(url, "nobody", "pcm_24000"))
+    except InvalidStatus as error:
+        assert b"nobody" in error.response.body
     else:
         raise AssertionError("an unknown voice was accepted")

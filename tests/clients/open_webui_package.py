@@ -1,4 +1,5 @@
-"""open-webui: its functions that ask for models, voices and speech, taken out of the wheel.
+"""open-webui: its functions that ask for models, voices and speech, by both of its engines that
+speak to OpenAI, taken out of the wheel.
 
 The application around them needs hundreds of packages, the functions themselves need aiohttp. The
 wheel lies where `FRAMECAST_OPEN_WEBUI` says.
@@ -8,20 +9,27 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import base64
+import io
 import json
 import logging
 import os
 import tempfile
+import uuid
+import wave
 import zipfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import aiohttp
 
 from tests.clients.sounds import TEXT, audible
 
 MODULE = "open_webui/routers/audio/__init__.py"
-FUNCTIONS = ("_tts_openai", "get_available_models", "get_available_voices")
+FUNCTIONS = (
+    "_tts_openai", "_tts_openai_realtime", "get_available_models", "get_available_voices",
+)  # fmt: skip
 
 
 class _Config:
@@ -50,11 +58,15 @@ class _Files:
     open = _File
 
 
+class HTTPException(Exception):
+    """Stands for FastAPI's."""
+
+
 async def _fail(error: Exception, reply: object) -> None:
     raise error
 
 
-def _functions(url: str, session: aiohttp.ClientSession) -> dict[str, Any]:
+def _functions(url: str, session: aiohttp.ClientSession, key: str = "") -> dict[str, Any]:
     with zipfile.ZipFile(os.environ["FRAMECAST_OPEN_WEBUI"]) as wheel:
         tree = ast.parse(wheel.read(MODULE))
     wanted = [node for node in tree.body if getattr(node, "name", "") in FUNCTIONS]
@@ -72,16 +84,25 @@ def _functions(url: str, session: aiohttp.ClientSession) -> dict[str, Any]:
                 "audio.tts.model": "tts-1",
                 "audio.tts.voice": "alloy",
                 "audio.tts.openai.api_base_url": f"{url}/v1",
-                "audio.tts.openai.api_key": "",
+                "audio.tts.openai.api_key": key,
             }
         ),
         "get_session": get_session,
         "aiohttp": aiohttp,
         "aiofiles": _Files,
+        "base64": base64,
+        "io": io,
+        "os": os,
+        "uuid": uuid,
+        "wave": wave,
+        "urlencode": urlencode,
+        "urlsplit": urlsplit,
+        "urlunsplit": urlunsplit,
+        "HTTPException": HTTPException,
         "asyncio": asyncio,
         "log": logging.getLogger("open-webui"),
         "JSONCodec": json,
-        "FileResponse": lambda path: path,
+        "FileResponse": lambda path, **_: path,
         "transcode_audio_to_mp3": lambda data, media_type, path: False,
         "_raise_tts_error": _fail,
         "_OPENAI_DEFAULT_VOICES": None,
@@ -110,3 +131,23 @@ def check_models_voices_and_speech(url: str) -> None:
         models, voices = asyncio.run(ask(Path(folder)))
     assert models and models[0]["id"] not in ("tts-1", "tts-1-hd"), models
     assert voices["alloy"] == "alloy" and len(voices) > 13, voices
+
+
+def check_speech_by_the_realtime_engine(url: str) -> None:
+    payload = {
+        "input": TEXT,
+        "model": "gpt-realtime-2.1-mini",
+        "voice": "alloy",
+        "api_base_url": f"{url}/v1",
+        "instructions": "You are a text-to-speech renderer. Speak only the supplied words.",
+    }
+
+    async def ask(folder: Path) -> None:
+        async with aiohttp.ClientSession() as session:
+            speak = _functions(url, session, key="unused")["_tts_openai_realtime"]
+            target = folder / "speech.wav"
+            await speak(None, payload, target, folder / "body.json", None)
+            audible(target.read_bytes())
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(ask(Path(folder)))

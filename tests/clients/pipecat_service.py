@@ -1,4 +1,4 @@
-"""pipecat: its OpenAI text-to-speech service."""
+"""pipecat: its text-to-speech services for OpenAI, ElevenLabs, Deepgram and Cartesia."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from pipecat.frames.frames import EndFrame, ErrorFrame, TTSAudioRawFrame, TTSSpe
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.task import PipelineParams, PipelineTask
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.cartesia.tts import CartesiaTTSService
+from pipecat.services.deepgram.tts import DeepgramTTSService
+from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
 from pipecat.services.openai.tts import OpenAITTSService
+from pipecat.services.tts_service import TTSService
 from pipecat.workers.runner import WorkerRunner
 
 from tests.clients.sounds import TEXT, samples
@@ -34,7 +38,7 @@ class _Heard(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
-async def heard_of(service: OpenAITTSService) -> _Heard:
+async def heard_of(service: TTSService) -> _Heard:
     """What comes out of a pipeline with this service in it that is told to say something."""
     heard = _Heard()
     task = PipelineTask(
@@ -58,5 +62,38 @@ async def _speak(url: str) -> _Heard:
 
 def check_a_pipeline_speaks(url: str) -> None:
     heard = asyncio.run(_speak(url))
+    assert not heard.errors
+    samples(heard.sound)
+
+
+def check_a_pipeline_speaks_through_elevenlabs_service(url: str) -> None:
+    async def speak() -> _Heard:
+        settings = ElevenLabsTTSService.Settings(voice="alloy", speed=1.1)
+        live = url.replace("http", "ws", 1)
+        service = ElevenLabsTTSService(api_key="unused", url=live, settings=settings)
+        return await heard_of(service)
+
+    heard = asyncio.run(speak())
+    assert not heard.errors
+    samples(heard.sound)
+
+
+def check_a_pipeline_speaks_through_deepgrams_service(url: str) -> None:
+    async def speak() -> _Heard:
+        live = url.replace("http", "ws", 1)
+        return await heard_of(DeepgramTTSService(api_key="unused", base_url=live))
+
+    heard = asyncio.run(speak())
+    assert not heard.errors
+    samples(heard.sound)
+
+
+def check_a_pipeline_speaks_through_cartesias_service(url: str) -> None:
+    async def speak() -> _Heard:
+        settings = CartesiaTTSService.Settings(voice="alloy")
+        live = f"{url.replace('http', 'ws', 1)}/tts/websocket"
+        return await heard_of(CartesiaTTSService(api_key="unused", url=live, settings=settings))
+
+    heard = asyncio.run(speak())
     assert not heard.errors
     samples(heard.sound)

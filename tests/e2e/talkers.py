@@ -31,7 +31,7 @@ class Dialect:
     path: str
     opening: tuple[Message, ...]
     more: Callable[[str], Message]
-    flush: Message
+    flush: tuple[Message, ...]
     cancels: tuple[Message, ...]
     ends: Callable[[Message], bool]
     cancelled: Callable[[Message], bool]
@@ -41,14 +41,50 @@ VLLM_OMNI = Dialect(
     path="/v1/audio/speech/stream",
     opening=({"type": "session.config", "response_format": "pcm", "max_new_tokens": 12},),
     more=lambda text: {"type": "input.text", "text": text},
-    flush={"type": "input.done"},
+    flush=({"type": "input.done"},),
     cancels=({"type": "input.cancel"},),
-    ends=lambda message: message["type"] == "session.done",
-    cancelled=lambda message: message["type"] == "session.cancelled",
+    ends=lambda message: message.get("type") == "session.done",
+    cancelled=lambda message: message.get("type") == "session.cancelled",
+)
+DEEPGRAM = Dialect(
+    path="/v1/speak?encoding=linear16&sample_rate=24000",
+    opening=(),
+    more=lambda text: {"type": "Speak", "text": text},
+    flush=({"type": "Flush"},),
+    cancels=({"type": "Clear"},),
+    ends=lambda message: message.get("type") == "Flushed",
+    cancelled=lambda message: message.get("type") == "Cleared",
+)
+ELEVENLABS = Dialect(
+    path="/v1/text-to-speech/alloy/multi-stream-input?output_format=pcm_24000",
+    opening=(),
+    more=lambda text: {"text": text, "context_id": "a"},
+    flush=(
+        {"text": " ", "context_id": "a", "flush": True},
+        {"context_id": "a", "close_context": True},
+    ),
+    cancels=(),
+    ends=lambda message: bool(message.get("isFinal")),
+    cancelled=lambda message: False,
+)
+_CARTESIA = {
+    "context_id": "a",
+    "model_id": "sonic-3",
+    "voice": {"mode": "id", "id": "alloy"},
+    "output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000},
+}
+CARTESIA = Dialect(
+    path="/tts/websocket",
+    opening=(),
+    more=lambda text: {**_CARTESIA, "transcript": text, "continue": True},
+    flush=({**_CARTESIA, "transcript": "", "continue": False},),
+    cancels=({"context_id": "a", "cancel": True},),
+    ends=lambda message: message.get("type") == "done",
+    cancelled=lambda message: message.get("status_code") == 499,
 )
 
 
-DIALECTS = (VLLM_OMNI,)
+DIALECTS = (VLLM_OMNI, DEEPGRAM, ELEVENLABS, CARTESIA)
 
 
 @dataclass(slots=True)
@@ -88,7 +124,7 @@ class Talker:
         except ConnectionClosed as closed:
             code = closed.rcvd.code if closed.rcvd else 1006
             self._seen.closes[code] += 1
-            self._seen.odd.append(f"closed by the server with {code}: {closed}")
+            self._seen.odd.append(f"{self._dialect.path}: closed by the server with {code}: {closed}")
         except TimeoutError:
             self._seen.odd.append(f"{self._dialect.path}: no end came")
 
@@ -117,7 +153,7 @@ class Talker:
 
     async def _interrupt(self, socket: ClientConnection) -> None:
         await self._send(socket, self._dialect.more(" ".join(WORDS)))
-        await self._send(socket, self._dialect.flush)
+        await self._flush(socket)
         await self._hear(socket, lambda message: False, sound=True)
         for message in self._dialect.cancels:
             await self._send(socket, message)
@@ -126,18 +162,22 @@ class Talker:
 
     async def _vanish(self, socket: ClientConnection) -> None:
         await self._send(socket, self._dialect.more(" ".join(WORDS)))
-        await self._send(socket, self._dialect.flush)
+        await self._flush(socket)
         await asyncio.sleep(self._draw.random() * 0.3)
         socket.transport.abort()
         self._seen.left += 1
 
     async def _finish(self, socket: ClientConnection) -> None:
         before = self._seen.sound
-        await self._send(socket, self._dialect.flush)
+        await self._flush(socket)
         await self._hear(socket, self._dialect.ends)
         self._seen.ended += 1
         if self._seen.sound == before:
             self._seen.odd.append(f"{self._dialect.path}: an utterance without sound")
+
+    async def _flush(self, socket: ClientConnection) -> None:
+        for message in self._dialect.flush:
+            await self._send(socket, message)
 
     async def _hear(
         self, socket: ClientConnection, until: Callable[[Message], bool], sound: bool = False

@@ -7,6 +7,7 @@ import time
 
 import httpx
 import pytest
+from websockets.sync.client import connect
 
 import server.protocol
 from tests.fakes import FakeEngine, Script, pcm16
@@ -156,3 +157,13 @@ def test_a_reply_that_takes_longer_than_headers_may_is_not_cut(
         fake.advance(3)
         sound += b"".join(pieces)
     assert sound == pcm16(3)
+
+
+def test_a_websocket_lives_longer_than_headers_may_take(impatient: None, live: Live) -> None:
+    url = live.url.replace("http", "ws", 1) + "/v1/audio/speech/stream"
+    with connect(url) as talking:
+        talking.send('{"type": "session.config"}')
+        assert json.loads(talking.recv())["type"] == "session.configured"
+        time.sleep(2 * server.protocol.HEADER_TIMEOUT_S)
+        talking.send('{"type": "session.config"}')
+        assert json.loads(talking.recv(timeout=20))["type"] == "session.configured"

@@ -14,6 +14,7 @@ from server.settings import Settings
 from tests.fakes import FakeEngine, Script
 from tests.faults.speaking import balanced
 from tests.server.conftest import Live
+from tests.server.live.calling import called
 from tests.server.live.test_vllm_omni import Client, dialled
 
 TEXT = "Hello there, Dr. Lee. It is 3.5, or so! Good bye."
@@ -123,3 +124,55 @@ def test_who_does_not_read_is_cut_off_and_holds_nothing() -> None:
             assert fake.wait_for(1)
             assert fake.wait_for(0)
             assert client.cut()
+
+
+def test_contexts_and_words_of_other_dialects_leave_nothing_behind(url: str) -> None:
+    path = "/v1/text-to-speech/vivian/multi-stream-input?output_format=pcm_24000"
+    with called(url, path) as caller:
+        caller.send(text="Hello there. ", context_id="said", flush=True)
+        caller.send(context_id="said", close_context=True)
+        for name in ("stopped", "left"):
+            caller.send(text="Once upon a time ", context_id=name)
+        caller.send(context_id="stopped", close_context=True)
+        ends = [caller.until(lambda message: message.get("isFinal")) for _ in range(2)]
+        assert {messages[-1]["contextId"] for messages in ends} == {"said", "stopped"}
+    with called(url, "/v1/speak?model=vivian") as caller:
+        for word in ("Hello ", "there. "):
+            caller.send(type="Speak", text=word)
+        caller.send(type="Clear")
+        caller.send(type="Speak", text="Yes. ")
+        caller.send(type="Flush")
+        kinds = [each["type"] for each in caller.until(lambda each: each["type"] == "Flushed")]
+        # The model of a test does not know when to stop.
+        assert [kind for kind in kinds if kind != "Warning"] == ["Metadata", "Cleared", "Flushed"]
+        assert caller.sound
+        caller.send(type="Speak", text="Once upon a time ")
+
+
+def test_responses_and_contexts_that_are_cancelled_or_left_leave_nothing_behind(url: str) -> None:
+    with called(url, "/v1/realtime") as caller:
+        item = {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": TEXT}],
+        }
+        for limit in (6, "inf", "inf"):
+            caller.send(
+                type="response.create", response={"input": [item], "max_output_tokens": limit}
+            )
+        made = [
+            caller.until(lambda message: message["type"] == "response.created")[-1]["response"]
+            for _ in range(3)
+        ]
+        caller.send(type="response.cancel", response_id=made[1]["id"])
+        told = caller.until(lambda message: message.get("response", {}).get("id") == made[1]["id"])
+        assert told[-1]["response"]["status"] == "cancelled"
+    with called(url, "/tts/websocket") as caller:
+        for name in ("stopped", "left"):
+            for word in ("Hello ", "there. ", "Good "):
+                caller.send(context_id=name, transcript=word, **{"continue": True})
+        caller.send(context_id="stopped", cancel=True)
+        ends = caller.until(lambda message: message["done"])
+        assert (ends[-1]["context_id"], ends[-1]["status_code"]) == ("stopped", 499)
+        chunk = caller.until(lambda message: message["type"] == "chunk")[-1]
+        assert chunk["context_id"] == "left"

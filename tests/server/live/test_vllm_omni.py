@@ -79,21 +79,6 @@ def dialled(url: str, **options: Any) -> Iterator[Client]:
 
 
 @pytest.fixture
-def serve(fake: FakeEngine) -> Iterator[Callable[..., Live]]:
-    """Servers with settings; none holds anything at the end."""
-    running: list[Live] = []
-
-    def begin(**settings: Any) -> Live:
-        running.append(Live(fake, Settings(drain_timeout_s=1, **settings)).__enter__())
-        return running[-1]
-
-    yield begin
-    for each in running:
-        each.__exit__()
-    assert fake.wait_for(0)
-
-
-@pytest.fixture
 def dial(serve: Callable[..., Live]) -> Dial:
     return lambda **options: dialled(serve().url, **options)
 
@@ -284,6 +269,14 @@ def test_a_bad_message_is_told_and_the_session_goes_on(
         assert client.until("session.done")[-1]["total_sentences"] == 1
 
 
+def test_half_a_character_is_no_fault_of_ours(dial: Dial) -> None:
+    with dial() as client:
+        client.config()
+        client.send("input.text", text="\ud800 Hello.")
+        client.send("input.done")
+        assert client.until("session.done")[-1]["total_sentences"] == 1
+
+
 def test_unknown_fields_are_ignored(dial: Dial) -> None:
     with dial() as client:
         assert client.config(timestamp_type="word", dance=True)["type"] == "session.configured"
@@ -450,6 +443,8 @@ def reopened(url: str, options: dict[str, Any]) -> bool:
 def test_pages_of_other_origins_may_not_call_where_that_is_set(serve: Callable[..., Live]) -> None:
     url = serve(cors_origins="https://good.example").url
     with dialled(url, origin="https://good.example") as client:
+        client.config()
+    with dialled(url, origin=url) as client:  # the server's own page
         client.config()
     with pytest.raises(InvalidStatus), dialled(url, origin="https://evil.example"):
         pass
