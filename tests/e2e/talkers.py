@@ -124,7 +124,9 @@ class Talker:
         except ConnectionClosed as closed:
             code = closed.rcvd.code if closed.rcvd else 1006
             self._seen.closes[code] += 1
-            self._seen.odd.append(f"{self._dialect.path}: closed by the server with {code}: {closed}")
+            self._seen.odd.append(
+                f"{self._dialect.path}: closed by the server with {code}: {closed}"
+            )
         except TimeoutError:
             self._seen.odd.append(f"{self._dialect.path}: no end came")
 
