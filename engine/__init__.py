@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {
     "DEFAULT_TEXT_STEPS": "engine.text.steps",
+    "MOST_CLIP_S": "engine.voice",
+    "MOST_TAIL_S": "engine.voice",
     "TEXT_STEPS": "engine.text.steps",
     "Audio": "engine.stream",
     "Cancelled": "engine.errors",
@@ -22,6 +24,7 @@ _HOME = {
     "EngineUnavailable": "engine.errors",
     "FinishReason": "engine.request",
     "Finished": "engine.stream",
+    "Fit": "engine.text.pace",
     "GenerationFailed": "engine.errors",
     "Health": "engine.engine",
     "InputTimeout": "engine.errors",
@@ -48,6 +51,7 @@ _HOME = {
     "check_text_steps": "engine.text.steps",
     "convert_checkpoint": "engine.convert.checkpoint",
     "fetch_model": "engine.convert.fetch",
+    "fit": "engine.text.pace",
     "inspect": "engine.gguf.inspect",
     "load": "engine.engine",
     "pack_rvq": "engine.latents",
@@ -92,10 +96,11 @@ if TYPE_CHECKING:
     from engine.pending import Pending
     from engine.request import FinishReason, Sampling, SpeechRequest
     from engine.stream import Audio, Finished, Stats, Stream, to_pcm16
+    from engine.text.pace import Fit, fit
     from engine.text.segments import Segments
     from engine.text.steps import DEFAULT_TEXT_STEPS, TEXT_STEPS, check_text_steps
     from engine.utterance import Utterance
-    from engine.voice import Clip, Voice
+    from engine.voice import MOST_CLIP_S, MOST_TAIL_S, Clip, Voice
 
 
 def __getattr__(name: str) -> Any:
@@ -114,6 +119,8 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DEFAULT_TEXT_STEPS",
+    "MOST_CLIP_S",
+    "MOST_TAIL_S",
     "TEXT_STEPS",
     "Audio",
     "Cancelled",
@@ -126,6 +133,7 @@ __all__ = [
     "EngineUnavailable",
     "FinishReason",
     "Finished",
+    "Fit",
     "GenerationFailed",
     "Health",
     "InputTimeout",
@@ -152,6 +160,7 @@ __all__ = [
     "check_text_steps",
     "convert_checkpoint",
     "fetch_model",
+    "fit",
     "inspect",
     "load",
     "pack_rvq",

@@ -52,7 +52,11 @@ class ModelNotFound(EngineError):
 
 
 class PayloadTooLarge(EngineError):
-    """The request is larger than the server accepts."""
+    """The request is larger than the server accepts; `field` names what is, if it is one field."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class Overloaded(EngineError):

@@ -183,7 +183,7 @@ def error_response(error: Exception, scope: Scope | None = None) -> JSONResponse
 def _param(error: Exception) -> str | None:
     if isinstance(error, ModelNotFound):
         return "model"
-    field = error.field if isinstance(error, InvalidRequest) else None
+    field = error.field if isinstance(error, InvalidRequest | PayloadTooLarge) else None
     return PARAMS.get(field, field) if field else None
 
 

@@ -119,9 +119,8 @@ class SpeechReply(Response):
             "x-accel-buffering": "no",
             "x-framecast-seed": str(speaking.stream.seed),
         }
-        warnings = (*self._speech.warnings, *speaking.stream.warnings)
-        if warnings:
-            headers["x-framecast-warning"] = _header_text("; ".join(warnings))
+        if speaking.warnings:
+            headers["x-framecast-warning"] = _header_text("; ".join(speaking.warnings))
         if speaking.spoken_text is not None:
             headers |= text_headers(speaking.spoken_text)
         return headers | self._more_headers

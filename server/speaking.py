@@ -104,6 +104,11 @@ class Speaking:
         """The text as it is spoken, if the listener asked for it."""
         return self.stream.spoken_text if self.speech.return_text else None
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the listener should know: of the order, and of the engine."""
+        return (*self.speech.warnings, *self.stream.warnings)
+
     async def first(self) -> F32:
         """The first sound; `GenerationFailed` when there is none."""
         audio = await self._reader.read()

@@ -26,7 +26,7 @@ from engine.tts.slot import Entry
 from engine.tts.sources import NOBODY, Source, check_clip, source, transcript_fit
 from engine.tts.tokenizer import Tokenizer
 from engine.utterance import Part
-from engine.voice import Clip
+from engine.voice import Clip, Voice
 
 FRAMES_PER_TOKEN = 12  # the automatic ceiling: nobody speaks slower than this
 LEAST_FRAMES = 192
@@ -105,7 +105,7 @@ class Intake:
         ids = [*lead, *trail]
         plan, warnings = self._laid_out(replace(request, non_streaming_mode=False), ids)
         plan = replace(plan, text=(), open=True)
-        limit = self._text_capacity(plan, LEAST_ROOM)
+        limit = self._text_capacity(request, plan, LEAST_ROOM)
         most, warning = self._ceiling(request, plan, limit)
         entry = self._entry(
             request,
@@ -197,7 +197,7 @@ class Intake:
 
     def _fitting(self, request: SpeechRequest) -> list[str]:
         plan, _ = self._plan(request)
-        limit = self._text_capacity(plan, min(LEAST_ROOM, len(plan.text)))
+        limit = self._text_capacity(request, plan, min(LEAST_ROOM, len(plan.text)))
         if len(plan.text) <= limit:
             return [request.text]
         try:
@@ -320,21 +320,24 @@ class Intake:
         file = self.spec.talker.generation.max_new_tokens
         return min(self._config.max_frames, file or self._config.max_frames)
 
-    def _text_capacity(self, plan: PromptPlan, needed: int) -> int:
+    def _text_capacity(self, request: SpeechRequest, plan: PromptPlan, needed: int) -> int:
         # Text tokens whose automatic ceiling both the frame limit and the slot's rows can hold.
         fixed = plan.positions - (len(plan.text) if plan.whole_text else 0)
         rows = self._config.kv_positions - fixed
         room = max(0, rows) // (FRAMES_PER_TOKEN + plan.whole_text)
-        self._check_room(plan, room, needed)
+        self._check_room(request, plan, room, needed)
         return max(1, min(self._most_frames() // FRAMES_PER_TOKEN, room))
 
-    def _check_room(self, plan: PromptPlan, room: int, needed: int) -> None:
+    def _check_room(self, request: SpeechRequest, plan: PromptPlan, room: int, needed: int) -> None:
         instructions, reference = len(plan.instructions), _reference_positions(plan)
         if room >= needed or not instructions + reference:
             return
+        referring = ("`reference_text` and its codes take", "reference_text")
+        if isinstance(request.voice, Voice):
+            referring = ("the codes and words of `voice` take", "voice")
         taken, what, field = max(
             (instructions, "`instructions` take", "instructions"),
-            (reference, "`reference_text` and its codes take", "reference_text"),
+            (reference, *referring),
         )
         raise InvalidRequest(
             f"{what} {taken} of the {self._config.kv_positions} positions a slot holds and leave"

@@ -75,8 +75,8 @@ def check_voice(voice: Voice, spec: ModelSpec, field: str = "voice") -> None:
     width = spec.talker.talker.hidden
     if voice.embedding is not None and len(voice.embedding) != width:
         raise UnsupportedMode(
-            f"the voice's vector has {len(voice.embedding)} values; the model {spec.name!r} speaks"
-            f" with {width}: make the voice with this model",
+            f"the vector of `{field}` has {len(voice.embedding)} values; the model {spec.name!r}"
+            f" speaks with {width}: make the voice with this model",
             field,
         )
     if voice.codes is not None:
@@ -175,14 +175,13 @@ def _check_vector(vector: F32, spec: ModelSpec) -> None:
 
 def _check_codes(codes: I64, spec: ModelSpec, field: str) -> None:
     groups, size = spec.talker.code_groups, spec.codec.codebook_size
+    what = f"`{field}`" if field == "reference_codes" else f"the codes of `{field}`"
     if codes.ndim != 2 or codes.shape[0] != groups or codes.shape[1] == 0:
-        raise InvalidRequest(
-            f"`reference_codes` must be [{groups}, frames], got {list(codes.shape)}", field
-        )
+        raise InvalidRequest(f"{what} must be [{groups}, frames], got {list(codes.shape)}", field)
     if not np.issubdtype(codes.dtype, np.integer):
-        raise InvalidRequest("`reference_codes` must be integers", field)
+        raise InvalidRequest(f"{what} must be integers", field)
     if codes.min() < 0 or codes.max() >= size:
-        raise InvalidRequest(f"`reference_codes` must lie in 0..{size - 1}", field)
+        raise InvalidRequest(f"{what} must lie in 0..{size - 1}", field)
 
 
 def _needs_base(spec: ModelSpec, what: str, field: str) -> None:

@@ -117,8 +117,12 @@ class BatchReply(Response):
             body, finished = await speaking.whole([await speaking.first()])
         finally:
             await speaking.close()
-        text = {} if speaking.spoken_text is None else {"text": speaking.spoken_text}
-        return text | {
+        told: dict[str, Any] = {}
+        if speaking.spoken_text is not None:
+            told["text"] = speaking.spoken_text
+        if speaking.warnings:
+            told["warnings"] = list(speaking.warnings)
+        return told | {
             "audio_data": (await asyncio.to_thread(base64.b64encode, body)).decode(),
             "media_type": speech.shape.content_type(speaking.rate),
             "finish_reason": str(finished.reason),

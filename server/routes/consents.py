@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from engine import InvalidRequest
 from server.bodies import read_body, read_json
 from server.dependencies import ServiceDep
 from server.forms import form_file, form_texts, open_form
@@ -49,8 +49,8 @@ async def create_consent(request: Request, service: ServiceDep) -> dict[str, Any
     with renamed({"ref_audio": "recording"}):
         await service.voices.clip(recording)
     registry = service.voices.registry
-    consent = await asyncio.to_thread(
-        registry.add_consent, body.name, body.language, recording, mime_type
+    consent = await service.voices.write(
+        lambda: registry.add_consent(body.name, body.language, recording, mime_type)
     )
     return _entry(consent)
 
@@ -64,7 +64,7 @@ async def list_consents(
     """Consent recordings, the oldest first, without the sound."""
     await service.voices.refresh()
     every = [_entry(each) for each in service.voices.registry.consents]
-    start = next((i + 1 for i, each in enumerate(every) if each["id"] == after), 0)
+    start = _place_after(after, [each["id"] for each in every]) if after else 0
     page = every[start : start + limit]
     return {
         "object": "list",
@@ -88,14 +88,25 @@ async def rename_consent(consent: str, request: Request, service: ServiceDep) ->
     change = ConsentChange.checked(await read_json(request, service.settings.max_body_bytes))
     await service.voices.refresh()
     registry = service.voices.registry
-    return _entry(await asyncio.to_thread(registry.rename_consent, consent, change.name))
+    renamed_one = await service.voices.write(lambda: registry.rename_consent(consent, change.name))
+    return _entry(renamed_one)
 
 
 @router.delete("/audio/voice_consents/{consent}")
 async def delete_consent(consent: str, service: ServiceDep) -> dict[str, Any]:
     """Delete a consent recording; voices saved with it stay."""
-    removed = await asyncio.to_thread(service.voices.registry.remove_consent, consent)
+    registry = service.voices.registry
+    removed = await service.voices.write(lambda: registry.remove_consent(consent))
     return {"id": removed.id, "object": "audio.voice_consent", "deleted": True}
+
+
+def _place_after(after: str, ids: list[str]) -> int:
+    if after not in ids:
+        raise InvalidRequest(
+            f"`after` must be the id of a consent recording of this list, got {after[:40]!r}",
+            "after",
+        )
+    return ids.index(after) + 1
 
 
 def _entry(consent: Consent) -> dict[str, Any]:

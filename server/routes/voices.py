@@ -7,23 +7,27 @@ One reply serves three kinds of clients: OpenAI's (`id`, `object`), vLLM-Omni's 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
 import engine
-from engine import InvalidRequest
+from engine import Cancelled, InvalidRequest
 from server.bodies import parse_json, read_body
 from server.dependencies import CallerDep, RecordDep, Service, ServiceDep
 from server.forms import form_file, form_texts, open_form
 from server.keys import ANYONE, ApiKey
 from server.schemas.voices import VoiceBody
+from server.speaking import when_gone
 from server.voices.cloning import Draft, renamed
 from server.voices.naming import name_key
 from server.voices.saved import SavedVoice
 from server.voices.sources import decode_inline
+
+T = TypeVar("T")
 
 router = APIRouter()
 
@@ -82,6 +86,11 @@ async def create_voice(request: Request, service: ServiceDep, record: RecordDep)
     if media_type == "multipart/form-data":
         fields = FORM_FIELDS
         body, draft = await _draft_of_form(request, raw, service.settings.max_clip_bytes)
+    elif "json" not in media_type:
+        raise InvalidRequest(
+            "the Content-Type must be `multipart/form-data` or `application/json`, got "
+            f"{media_type or 'none'!r}"
+        )
     else:
         fields = JSON_FIELDS
         body = VoiceBody.checked(parse_json(media_type, raw))
@@ -90,7 +99,8 @@ async def create_voice(request: Request, service: ServiceDep, record: RecordDep)
     model = service.names.model(body.model, "base")
     record.model, record.voice = model.name, body.name
     with renamed(fields):
-        saved = await service.voices.save(draft, model, service.names.reserved())
+        saving = service.voices.save(draft, model, service.names.reserved())
+        saved = await _unless_gone(request, saving)
     entry = _entry(saved, told=True)
     reply = {**entry, "success": True, "status": "registered", "voice": entry}
     warning = {"x-framecast-warning": _ascii(saved)} if saved.voice.warnings else None
@@ -134,6 +144,25 @@ async def _draft_of_form(request: Request, raw: bytes, most_bytes: int) -> tuple
             return body, draft
         clip, mime_type = await form_file(form, "audio_sample", most_bytes)
     return body, replace(draft, clip=clip, mime_type=mime_type)
+
+
+async def _unless_gone(request: Request, doing: Awaitable[T]) -> T:
+    """What is done for a client that may leave meanwhile; then it is cancelled."""
+    task = asyncio.ensure_future(doing)
+    gone = asyncio.create_task(when_gone(request.receive, lambda: _cancel(task)))
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not gone.done():
+            raise
+        raise Cancelled("the client left before its voice was saved") from None
+    finally:
+        gone.cancel()
+        task.cancel()
+
+
+def _cancel(task: asyncio.Future[T]) -> None:
+    task.cancel()
 
 
 def _draft(body: VoiceBody, most_bytes: int) -> Draft:

@@ -77,6 +77,7 @@ class ItemResult(BaseModel):
     error_param: str | None = None
     finish_reason: str | None = None
     text: str | None = Field(None, description="As it is spoken, with `return_text`")
+    warnings: list[str] | None = Field(None, description="What the caller should know")
     usage: Usage | None = None
 
 

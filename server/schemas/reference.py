@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+)
 
 import engine
 from engine import InvalidRequest
-from server.schemas.fields import Between
+from server.schemas.fields import Between, ListOf
 from server.voices.saved import SavedVoice
 
 TAIL_SILENCE_S = 0.5
@@ -24,6 +31,9 @@ class ClipReference(BaseModel):
 
     audio_path: str = Field(validation_alias=AliasChoices("audio_path", "audio"))
     text: str | None = None
+
+
+_ONE_CLIP = ListOf("one object with `audio_path` and, unless only its vector is wanted, `text`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,7 @@ class ReferenceFields(BaseModel):
     ref_text: str | None = Field(
         None, description="What the clip says: speech continues it. Without it: its vector alone"
     )
-    references: list[ClipReference] | None = Field(
+    references: Annotated[list[ClipReference], BeforeValidator(_ONE_CLIP.check)] | None = Field(
         None, description="Another way to say `ref_audio` and `ref_text`: exactly one"
     )
     ref_tail_silence: Tail | None = Field(
@@ -103,4 +113,20 @@ class ReferenceFields(BaseModel):
             )
 
 
-__all__ = ["TAIL_SILENCE_S", "Reference", "ReferenceFields"]
+def refuse_several(
+    saved: SavedVoice | None, reference: Reference | None, vector: list[float] | None
+) -> None:
+    """400 when a request brings more than one voice, naming two of them."""
+    there = {
+        "voice": saved,
+        reference.field if reference else "ref_audio": reference,
+        "speaker_embedding": vector,
+    }
+    given = [name for name, sent in there.items() if sent is not None]
+    if len(given) > 1:
+        raise InvalidRequest(
+            f"`{given[0]}` and `{given[1]}` exclude each other: a request has one voice", given[1]
+        )
+
+
+__all__ = ["TAIL_SILENCE_S", "Reference", "ReferenceFields", "refuse_several"]

@@ -25,13 +25,14 @@ from server.audio.sound import Shape
 from server.names import Names
 from server.schemas.fields import (
     Between,
+    ListOf,
     above_zero,
     as_invalid_request,
     loudness,
     text_steps,
     whole_number,
 )
-from server.schemas.reference import TAIL_SILENCE_S, ReferenceFields
+from server.schemas.reference import TAIL_SILENCE_S, ReferenceFields, refuse_several
 
 Temperature = Annotated[float, AfterValidator(Between(0, 2).check)]
 TopK = Annotated[int, BeforeValidator(whole_number), AfterValidator(Between(0, 4096).check)]
@@ -48,6 +49,7 @@ Speed = Annotated[float, AfterValidator(Between(0.25, 4).check)]
 SampleRate = Annotated[
     int, BeforeValidator(whole_number), AfterValidator(Between(8000, 48000).check)
 ]
+Vector = Annotated[list[float], BeforeValidator(ListOf("numbers").check)]
 Loudness = Annotated[float, AfterValidator(loudness)]
 TextSteps = Annotated[
     Any,
@@ -110,7 +112,7 @@ class SpeechBody(ReferenceFields):
     subtalker_top_k: TopK | None = None
     subtalker_top_p: TopP | None = None
     task_type: str | None = Field(None, description="CustomVoice, VoiceDesign or Base")
-    speaker_embedding: list[float] | None = Field(None, description="The voice of a Base model")
+    speaker_embedding: Vector | None = Field(None, description="The voice of a Base model")
     non_streaming_mode: bool | None = None
     sample_rate: SampleRate | None = Field(
         None,
@@ -161,13 +163,14 @@ class SpeechBody(ReferenceFields):
         own = self.speaker_embedding is not None or reference is not None
         given = names.without_placeholder(self.voice, model) if own else self.voice
         meant = names.voice(given, model)
+        refuse_several(meant.saved, reference, self.speaker_embedding)
         return engine.SpeechRequest(
             text=self._speakable(max_chars),
             voice=self.saved_voice(meant.saved) or meant.speaker,
             language=self.language.strip() or "auto",
             instructions=self._style(meant.description, max_chars),
             task=self._task(),  # type: ignore[arg-type]
-            speaker_embedding=self._embedding(),
+            speaker_embedding=self._embedding(model),
             reference_text=reference.text if reference else None,
             ref_tail_silence=reference.tail_silence_s if reference else TAIL_SILENCE_S,
             non_streaming_mode=self.non_streaming_mode,
@@ -255,12 +258,18 @@ class SpeechBody(ReferenceFields):
             )
         return task
 
-    def _embedding(self) -> Any:
+    def _embedding(self, model: engine.ModelInfo) -> Any:
         if self.speaker_embedding is None:
             return None
+        if not self.speaker_embedding:
+            raise InvalidRequest(
+                f"`speaker_embedding` is empty; the voices of {model.name!r} have "
+                f"{model.speaker_width} values",
+                "speaker_embedding",
+            )
         with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused
             vector = np.asarray(self.speaker_embedding, dtype=np.float64).astype(np.float32)
-        if not vector.size or not np.isfinite(vector).all():
+        if not np.isfinite(vector).all():
             raise InvalidRequest(
                 "`speaker_embedding` must hold finite numbers of 32 bits", "speaker_embedding"
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -19,9 +21,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, from_json
 
 from engine import InvalidRequest
-from server.schemas.fields import Between, as_invalid_request
+from server.schemas.fields import Between, ListOf, as_invalid_request
 
 LONGEST_TEXT = 4096
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
+_LONGEST_TAG = 35
 SOURCES = ("audio_sample", "wav_b64", "spk_b64", "speaker_embedding")
 
 
@@ -32,6 +36,27 @@ def _short(value: str, info: ValidationInfo) -> str:
         "too_long",
         "`{field}` is {length} characters long; the limit is {limit}",
         {"field": info.field_name, "length": len(value), "limit": LONGEST_TEXT},
+    )
+
+
+def _label(value: str, info: ValidationInfo) -> str:
+    broken = any(unicodedata.category(each) in ("Cc", "Zl", "Zp") for each in value)
+    if value.strip() and not broken:
+        return value
+    raise PydanticCustomError(
+        "no_label",
+        "`{field}` must be one line of text that is not blank, got {value}",
+        {"field": info.field_name, "value": repr(value[:40])},
+    )
+
+
+def _language(value: str, info: ValidationInfo) -> str:
+    if len(value) <= _LONGEST_TAG and _LANGUAGE.fullmatch(value):
+        return value
+    raise PydanticCustomError(
+        "no_language",
+        "`{field}` must be a BCP-47 tag such as `en` or `pt-BR`, got {value}",
+        {"field": info.field_name, "value": repr(value[:40])},
     )
 
 
@@ -46,6 +71,9 @@ def _numbers(value: Any) -> Any:
 
 
 Text = Annotated[str, AfterValidator(_short)]
+Label = Annotated[Text, AfterValidator(_label)]
+Language = Annotated[str, AfterValidator(_language)]
+Vector = Annotated[list[float], BeforeValidator(ListOf("numbers").check), BeforeValidator(_numbers)]
 Tail = Annotated[float, AfterValidator(Between(0, 2).check)]
 
 
@@ -74,9 +102,7 @@ class VoiceBody(BaseModel):
     wav_b64: str | None = Field(None, description="The clip in base64, of any audio format")
     spk_b64: str | None = Field(None, description="A `.spk` file in base64")
     rvq_b64: str | None = Field(None, description="A `.rvq` file in base64; needs `spk_b64`")
-    speaker_embedding: Annotated[list[float], BeforeValidator(_numbers)] | None = Field(
-        None, description="The vector itself"
-    )
+    speaker_embedding: Vector | None = Field(None, description="The vector itself")
 
     @model_validator(mode="before")
     @classmethod
@@ -123,10 +149,8 @@ class ConsentBody(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    name: Text = Field(min_length=1, description="A label, such as who agreed")
-    language: str = Field(
-        max_length=35, pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$", description="A BCP-47 tag"
-    )
+    name: Label = Field(description="A label, such as who agreed")
+    language: Language = Field(description="A BCP-47 tag")
 
     @classmethod
     def checked(cls, data: Mapping[str, Any]) -> ConsentBody:
@@ -142,7 +166,7 @@ class ConsentChange(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    name: Text = Field(min_length=1, description="Its new label")
+    name: Label = Field(description="Its new label")
 
     @classmethod
     def checked(cls, data: Any) -> ConsentChange:

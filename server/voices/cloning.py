@@ -9,19 +9,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 import engine
-from engine import EngineUnavailable, InvalidRequest, UnsupportedMode
+from engine import EngineUnavailable, InvalidRequest, PayloadTooLarge, UnsupportedMode
 from server.schemas.reference import Reference
 from server.settings import Settings
 from server.voices.fetch import Fetcher
+from server.voices.latents import doubts
 from server.voices.registry import Registry, default_folder, is_consent_id
 from server.voices.saved import SavedVoice
 from server.voices.sources import Sources
+
+# Writers wait for the folder's lock. They have threads of their own, so that speech has others.
+_WRITERS = 4
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ class Voices:
         self._sources = open_sources(settings)
         self._engine = loaded
         self._require_consent = settings.require_consent
+        self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="voices")
 
     async def refresh(self) -> None:
         """See voices that another process added, and forget those it removed."""
@@ -73,7 +82,8 @@ class Voices:
     async def save(
         self, draft: Draft, model: engine.ModelInfo, reserved: Iterable[str]
     ) -> SavedVoice:
-        """Make a voice and keep it; when this returns it is on the disk.
+        """Make a voice and keep it; when this returns it is on the disk. Cancelled, it is not kept,
+        unless writing had begun: then it returns.
 
         Args:
             model: the model that takes it; it must be able to.
@@ -98,7 +108,7 @@ class Voices:
             mime_type=draft.mime_type,
             file_size=None if draft.clip is None else len(draft.clip),
         )
-        kept, replaced = await asyncio.to_thread(self.registry.add, saved, draft.overwrite)
+        kept, replaced = await self.write(lambda: self.registry.add(saved, draft.overwrite))
         if replaced is not None:
             await self._purge(replaced)
         return kept
@@ -106,9 +116,20 @@ class Voices:
     async def remove(self, name: str) -> SavedVoice:
         """Delete a voice, and what the engine made of it; `VoiceNotFound` when there is none."""
         await self.refresh()
-        removed = await asyncio.to_thread(self.registry.remove, name)
+        removed = await self.write(lambda: self.registry.remove(name))
         await self._purge(removed)
         return removed
+
+    async def write(self, change: Callable[[], T]) -> T:
+        """What `change` returns, which writes to the registry: off the event loop, and once begun
+        not cancelled."""
+        future = self._writers.submit(change)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if future.cancel():
+                raise
+        return await asyncio.wrap_future(future)
 
     async def _made(self, draft: Draft, model: engine.ModelInfo) -> engine.Voice:
         if draft.clip is not None:
@@ -119,7 +140,8 @@ class Voices:
                 ref_tail_silence=draft.tail_silence_s,
             )
         voice = voice_of_vector(draft, model)
-        self._engine.check_voice(voice, model.name)
+        with renamed({"voice": "rvq"}):
+            self._engine.check(engine.SpeechRequest("", voice=voice, model=model.name))
         return voice
 
     async def _purge(self, saved: SavedVoice) -> None:
@@ -134,7 +156,6 @@ def open_registry(settings: Settings) -> Registry:
         settings.voices_dir or default_folder(),
         most=settings.max_voices,
         most_bytes=settings.max_voices_bytes,
-        most_recording_bytes=settings.max_clip_bytes,
     )
 
 
@@ -152,11 +173,17 @@ def voice_of_vector(draft: Draft, model: engine.ModelInfo) -> engine.Voice:
     """The voice of a draft without a clip, from `.spk` and `.rvq` files or a plain vector.
 
     Raises:
-        InvalidRequest: of `spk`, `rvq`, `speaker_embedding` or `reference_text`.
+        InvalidRequest: of `spk`, `rvq`, `speaker_embedding` or `ref_text`.
     """
     if draft.spk is None:
         with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused
             vector = np.asarray(draft.embedding or (), np.float64).astype(np.float32)
+        if vector.size != model.speaker_width:
+            raise InvalidRequest(
+                f"`speaker_embedding` holds {vector.size} values; the voices of {model.name!r} "
+                f"have {model.speaker_width}",
+                "speaker_embedding",
+            )
         return engine.Voice(vector, model=model.name)
     embedding = engine.unpack_spk(draft.spk, model.speaker_width)
     if draft.rvq is None:
@@ -165,7 +192,8 @@ def voice_of_vector(draft: Draft, model: engine.ModelInfo) -> engine.Voice:
     if draft.transcript is None:
         warning = "the codes have no effect without a `ref_text`: only the vector was saved"
         return engine.Voice(embedding, model=model.name, warnings=(warning,))
-    return engine.Voice(embedding, codes, draft.transcript, model=model.name)
+    told = doubts(codes, draft.transcript, model.samples_per_frame / model.sample_rate)
+    return engine.Voice(embedding, codes, draft.transcript, model=model.name, warnings=told)
 
 
 def refuse_unable(model: engine.ModelInfo, from_clip: bool, field: str = "model") -> None:
@@ -203,7 +231,7 @@ def renamed(fields: Mapping[str, str]) -> Iterator[None]:
     """Let errors name the fields as the caller sent them."""
     try:
         yield
-    except InvalidRequest as error:
+    except (InvalidRequest, PayloadTooLarge) as error:
         if (sent := fields.get(error.field or "")) is not None:
             error.args = (str(error).replace(f"`{error.field}`", f"`{sent}`"), *error.args[1:])
             error.field = sent

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,14 @@ SUFFIX = ".safetensors"
 SET_ASIDE = ".broken"
 UNFINISHED = ".tmp"
 
+# What numpy has; codes above 2**63 would turn negative.
+_TYPES = ("F16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32")
+
 Array = npt.NDArray[Any]
+
+
+class NewerFormat(ValueError):
+    """A file of a later version of this program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +38,29 @@ class Document:
 
 
 @contextlib.contextmanager
-def open_document(path: Path, most_bytes: int) -> Iterator[Document]:
-    """A safetensors file, open.
+def open_document(path: Path, most_bytes: int | None) -> Iterator[Document]:
+    """A safetensors file, open; of any length when `most_bytes` is None.
 
     Raises:
-        ValueError: it is longer than `most_bytes`, damaged, or something is missing in it.
+        ValueError: it is no file, longer than `most_bytes`, damaged, or something is missing in it.
         OSError: it cannot be read.
     """
-    size = path.stat().st_size
-    if size > most_bytes:
-        raise ValueError(f"it has {size} bytes; at most {most_bytes} are expected")
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
+        raise ValueError("it is no regular file")
+    if most_bytes is not None and status.st_size > most_bytes:
+        raise ValueError(f"it has {status.st_size} bytes; at most {most_bytes} are expected")
     try:
         with safe_open(path, framework="np") as file:
-            yield Document(file.metadata() or {}, file.get_tensor, tuple(file.keys()))
+
+            def array(name: str) -> Array:
+                found = file.get_slice(name).get_dtype()
+                if found not in _TYPES:
+                    raise ValueError(f"`{name}` is of type {found}, not one of {', '.join(_TYPES)}")
+                read: Array = file.get_tensor(name)
+                return read
+
+            yield Document(file.metadata() or {}, array, tuple(file.keys()))
     except SafetensorError as error:
         raise ValueError(str(error)) from None
     except KeyError as error:
@@ -73,6 +92,9 @@ def write_whole(path: Path, data: bytes) -> None:
 def set_aside(path: Path) -> str:
     """Rename a broken file, so that it is not read again; says what became of it."""
     aside = path.with_name(path.name + SET_ASIDE)
+    earlier = itertools.count(1)
+    while os.path.lexists(aside):
+        aside = path.with_name(f"{path.name}{SET_ASIDE}.{next(earlier)}")
     try:
         path.replace(aside)
     except OSError as error:
@@ -97,6 +119,7 @@ __all__ = [
     "UNFINISHED",
     "Array",
     "Document",
+    "NewerFormat",
     "open_document",
     "set_aside",
     "sync_folder",

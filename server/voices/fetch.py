@@ -102,7 +102,7 @@ class Fetcher:
             raise InvalidRequest(
                 f"`{field}`: the URL did not answer within {self._timeout_s:g} s", field
             ) from None
-        except (httpx2.HTTPError, OSError, UnicodeError) as error:
+        except (httpx2.HTTPError, OSError, ValueError) as error:
             raise InvalidRequest(
                 f"`{field}`: the URL cannot be fetched ({type(error).__name__})", field
             ) from None
@@ -122,7 +122,7 @@ class Fetcher:
                 ) as reply:
                     if not reply.has_redirect_location:
                         return await self._body(reply, field)
-                    url = str(target.url.join(reply.headers["location"]))
+                    url = _joined(target.url, reply.headers["location"], field)
         raise InvalidRequest(f"`{field}`: more than {MOST_REDIRECTS} redirects", field)
 
     async def _checked(self, text: str, field: str) -> Target:
@@ -167,7 +167,9 @@ class Fetcher:
         return bytes(body)
 
     def _too_large(self, field: str) -> PayloadTooLarge:
-        return PayloadTooLarge(f"`{field}`: the URL holds more than {self._most_bytes} bytes")
+        return PayloadTooLarge(
+            f"`{field}`: the URL holds more than {self._most_bytes} bytes", field
+        )
 
 
 def _parsed(text: str, field: str) -> httpx2.URL:
@@ -180,6 +182,15 @@ def _parsed(text: str, field: str) -> httpx2.URL:
             f"`{field}`: a URL must be http:// or https:// with a host and no credentials", field
         )
     return url
+
+
+def _joined(url: httpx2.URL, location: str, field: str) -> str:
+    try:
+        return str(url.join(location))
+    except (httpx2.InvalidURL, ValueError):
+        raise InvalidRequest(
+            f"`{field}`: the URL redirects to {location[:40]!a}, which is not a valid one", field
+        ) from None
 
 
 def _address(text: str) -> Address:
@@ -197,9 +208,12 @@ def read_local(url: str, folder: Path, most_bytes: int, field: str) -> bytes:
         InvalidRequest: of `field`: it lies elsewhere, or is no file that can be read.
         PayloadTooLarge: it is above the limit.
     """
-    parts = urlsplit(url)
-    path = unquote(parts.path)
     refused = InvalidRequest(f"`{field}`: there is no such file in the allowed folder", field)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # half an address in brackets
+        raise refused from None
+    path = unquote(parts.path)
     if parts.netloc not in ("", "localhost") or "\0" in path:
         raise refused
     try:
@@ -211,7 +225,7 @@ def read_local(url: str, folder: Path, most_bytes: int, field: str) -> bytes:
     if data is None:
         raise refused
     if len(data) > most_bytes:
-        raise PayloadTooLarge(f"`{field}`: the file holds more than {most_bytes} bytes")
+        raise PayloadTooLarge(f"`{field}`: the file holds more than {most_bytes} bytes", field)
     return data
 
 

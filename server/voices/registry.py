@@ -29,14 +29,12 @@ class Registry:
     Args:
         most: voices there may be, and as many consents.
         most_bytes: what their files may take, and as much again for consents.
-        most_recording_bytes: of one consent recording.
     """
 
-    def __init__(
-        self, folder: Path, *, most: int, most_bytes: int, most_recording_bytes: int
-    ) -> None:
+    def __init__(self, folder: Path, *, most: int, most_bytes: int) -> None:
         voices = Limits("voices", most, most_bytes, MOST_VOICE_BYTES)
-        consents = Limits("consents", most, most_bytes, most_recording_bytes + 2**20)
+        # Of any length: nothing but its head is read, and a lowered limit must not lose one.
+        consents = Limits("consents", most, most_bytes, None)
         self._voices = Store(folder, _VOICE, read_voice, voices)
         self._consents = Store(folder / "consents", _CONSENT, read_consent, consents)
         self._index: tuple[Mapping[str, SavedVoice], dict[str, SavedVoice]] = ({}, {})
@@ -49,7 +47,7 @@ class Registry:
     @property
     def consents(self) -> list[Consent]:
         """The oldest first."""
-        return sorted(self._consents.entries.values(), key=lambda each: (each.created_at, each.id))
+        return sorted(self._consents.entries.values(), key=lambda each: (each.created_ns, each.id))
 
     def restore(self) -> None:
         """Load what is there at start; broken files are set aside with a warning."""
@@ -136,7 +134,7 @@ class Registry:
             StoreFull: there is no room.
             StoreUnwritable: the folder cannot be written.
         """
-        consent = Consent(new_id(_CONSENT), name, language, int(time.time()), mime_type)
+        consent = Consent(new_id(_CONSENT), name, language, time.time_ns(), mime_type)
         arrays = {"recording": np.frombuffer(recording, np.uint8)}
         return self._consents.put(consent.facts(), arrays, lambda _: consent.id)
 

@@ -9,17 +9,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from pydantic_core import from_json
 
 import engine
 from engine import InvalidRequest
-from server.voices.documents import Array, Document
+from server.voices.documents import Array, Document, NewerFormat
 from server.voices.naming import checked_name
 
 VOICE_FORMAT = "framecast.voice"
 CONSENT_FORMAT = "framecast.consent"
 VERSION = "1"
+
+_LAST_TIME = 253_402_300_799  # the end of the year 9999
+_MOST_BYTES = 2**53
+_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,13 +78,19 @@ class SavedVoice:
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What somebody agreed to, by its recording; `language` is a BCP-47 tag."""
+    """What somebody agreed to, by its recording; `language` is a BCP-47 tag, `created_ns` are Unix
+    nanoseconds."""
 
     id: str
     name: str
     language: str
-    created_at: int
+    created_ns: int
     mime_type: str | None = None
+
+    @property
+    def created_at(self) -> int:
+        """Unix seconds."""
+        return self.created_ns // _NS
 
     def facts(self) -> dict[str, str]:
         """The metadata of its file."""
@@ -88,6 +100,7 @@ class Consent:
             "name": self.name,
             "language": self.language,
             "created_at": str(self.created_at),
+            "created_ns": str(self.created_ns),
             "mime_type": self.mime_type,
         }
         return {name: value for name, value in known.items() if value is not None}
@@ -108,12 +121,12 @@ def read_voice(name: str, document: Document) -> SavedVoice:
         return SavedVoice(
             id=name,
             name=checked_name(facts["name"]),
-            created_at=int(facts["created_at"]),
+            created_at=_number(facts, "created_at", _LAST_TIME),
             voice=_voice(facts, arrays),
             consent=facts.get("consent"),
             description=facts.get("description"),
             mime_type=facts.get("mime_type"),
-            file_size=int(facts["file_size"]) if "file_size" in facts else None,
+            file_size=_number(facts, "file_size", _MOST_BYTES) if "file_size" in facts else None,
         )
     except InvalidRequest as error:
         raise ValueError(str(error)) from None
@@ -129,31 +142,54 @@ def read_consent(name: str, document: Document) -> Consent:
     _check_format(facts, CONSENT_FORMAT)
     if "recording" not in document.names:
         raise KeyError("recording")
+    created_ns = _number(facts, "created_at", _LAST_TIME) * _NS
+    if "created_ns" in facts:
+        created_ns = _number(facts, "created_ns", _LAST_TIME * _NS)
     return Consent(
         id=name,
         name=facts["name"],
         language=facts["language"],
-        created_at=int(facts["created_at"]),
+        created_ns=created_ns,
         mime_type=facts.get("mime_type"),
     )
 
 
 def _check_format(facts: Mapping[str, str], wanted: str) -> None:
-    found = facts.get("format"), facts.get("version")
-    if found != (wanted, VERSION):
-        raise ValueError(f"it is {found[0] or 'of no known format'} {found[1] or ''}, not "
-                         f"{wanted} {VERSION}")  # fmt: skip
+    found, version = facts.get("format", "of no known format"), facts.get("version", "")
+    if (found, version) == (wanted, VERSION):
+        return
+    newer = found == wanted and version.isdecimal() and len(version) < 10
+    kind = NewerFormat if newer and int(version) > int(VERSION) else ValueError
+    raise kind(f"it is {found} {version}, not {wanted} {VERSION}")
+
+
+def _number(facts: Mapping[str, str], name: str, most: int) -> int:
+    text = facts[name]
+    # Numbers of thousands of digits are an error of their own.
+    if not (text.isdecimal() and len(text) < 20 and int(text) <= most):
+        raise ValueError(f"`{name}` is {text[:40]!r}, no number from 0 to {most}")
+    return int(text)
+
+
+def _warnings(facts: Mapping[str, str]) -> tuple[str, ...]:
+    found: Any = from_json(facts.get("warnings", "[]"))
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ValueError("`warnings` is no list of strings")
+    return tuple(found)
 
 
 def _voice(facts: Mapping[str, str], arrays: Mapping[str, Array]) -> engine.Voice:
+    tail_s = float(facts.get("tail_silence_s", "0"))
+    if not 0 <= tail_s <= engine.MOST_TAIL_S:
+        raise ValueError(f"`tail_silence_s` is {tail_s:g}, not from 0 to {engine.MOST_TAIL_S:g}")
     return engine.Voice(
         arrays.get("embedding"),
         arrays.get("codes"),
         facts.get("transcript"),
-        tail_silence_s=float(facts.get("tail_silence_s", "0")),
+        tail_silence_s=tail_s,
         model=facts.get("model"),
         clip=facts.get("clip"),
-        warnings=tuple(json.loads(facts.get("warnings", "[]"))),
+        warnings=_warnings(facts),
     )
 
 

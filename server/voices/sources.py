@@ -98,7 +98,9 @@ def _not_allowed(field: str, what: str, setting: str) -> InvalidRequest:
 
 
 def _too_large(field: str, most_bytes: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"`{field}` holds more than {most_bytes} bytes (`max_clip_bytes`)")
+    return PayloadTooLarge(
+        f"`{field}` holds more than {most_bytes} bytes (`max_clip_bytes`)", field
+    )
 
 
 __all__ = ["Sources", "decode_inline"]

@@ -2,8 +2,8 @@
 
 An entry is written to a temporary name, flushed to the disk and renamed, and so is the folder's
 own list, before `put` returns: what was put survives a crash. Other processes may change the
-folder, one at a time; `refresh` sees what they did. Everything that touches files blocks: call it
-off the event loop.
+folder, one at a time; `refresh` sees what they did and never waits for a writer. Everything that
+touches files blocks: call it off the event loop.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from server.voices.documents import (
     UNFINISHED,
     Array,
     Document,
+    NewerFormat,
     open_document,
     set_aside,
     sync_folder,
@@ -37,7 +38,7 @@ from server.voices.naming import is_id
 log = logging.getLogger(__name__)
 
 _LOCK = ".lock"
-_LOCK_TIMEOUT_S = 30.0
+_LOCK_TIMEOUT_S = 5.0
 # A folder's time stamp is coarse: two changes may share one.
 _COARSEST_STAMP_S = 2.0
 
@@ -47,12 +48,15 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Most entries and bytes of a store; `kind` and the settings' names are for messages."""
+    """Most entries and bytes of a store; `kind` and the settings' names are for messages.
+
+    A file of more than `file_bytes` is none of the store's; None when files may have any length.
+    """
 
     kind: str
     entries: int
     bytes: int
-    file_bytes: int
+    file_bytes: int | None
     settings: tuple[str, str] = ("max_voices", "max_voices_bytes")
 
 
@@ -73,6 +77,9 @@ class Store(Generic[T]):
         self._prefix = prefix
         self._parse = parse
         self._limits = limits
+        self._writers = threading.Lock()
+        # Held while what there is is read, never while somebody waits for the folder's lock or
+        # writes.
         self._mutex = threading.Lock()
         self._entries: Mapping[str, T] = {}
         self._stamps: dict[str, Stamp] = {}
@@ -85,7 +92,7 @@ class Store(Generic[T]):
 
     def restore(self) -> None:
         """Load the folder at start: broken files are renamed and warned about, the rest loads."""
-        with self._mutex, contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             writable = self._folder.is_dir() and self._lock(stack)
             if writable:
                 self._remove_unfinished()
@@ -94,9 +101,9 @@ class Store(Generic[T]):
 
     def refresh(self) -> None:
         """See what other processes did to the folder; one `stat` when they did nothing."""
-        with self._mutex:
-            if self._folder_stamp() is None or self._folder_stamp() != self._seen:
-                self._synchronise()
+        stamp = self._folder_stamp()
+        if stamp is None or stamp != self._seen:
+            self._synchronise()
 
     def put(
         self,
@@ -116,7 +123,7 @@ class Store(Generic[T]):
         """
         whole = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
         data = save(whole, dict(facts))
-        with self._mutex, self._writing():
+        with self._writing():
             self._synchronise()
             name = place(self._entries)
             self._refuse_when_full(name, len(data))
@@ -134,7 +141,7 @@ class Store(Generic[T]):
         """
         if not self._folder.is_dir():
             return None
-        with self._mutex, self._writing():
+        with self._writing():
             self._synchronise()
             if name not in self._entries:
                 return None
@@ -152,7 +159,7 @@ class Store(Generic[T]):
         """
         if not self._folder.is_dir():
             return None
-        with self._mutex, self._writing():
+        with self._writing():
             self._synchronise()
             removed = self._entries.get(name)
             if removed is not None:
@@ -174,7 +181,7 @@ class Store(Generic[T]):
     def _writing(self) -> Iterator[None]:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._locked():
+            with self._one_writer(), self._locked():
                 yield
         except OSError as error:
             log.error("`%s` cannot be written: %s", self._folder, error)
@@ -182,6 +189,15 @@ class Store(Generic[T]):
             raise StoreUnwritable(
                 f"the folder of saved {self._limits.kind} cannot be written: {reason}"
             ) from error
+
+    @contextlib.contextmanager
+    def _one_writer(self) -> Iterator[None]:
+        if not self._writers.acquire(timeout=_LOCK_TIMEOUT_S):
+            raise TimeoutError
+        try:
+            yield
+        finally:
+            self._writers.release()
 
     def _lock(self, stack: contextlib.ExitStack) -> bool:
         try:
@@ -204,6 +220,10 @@ class Store(Generic[T]):
         return stamp if time.time() - stamp / 1e9 > _COARSEST_STAMP_S else None
 
     def _synchronise(self, renaming: bool = False) -> None:
+        with self._mutex:
+            self._read_folder(renaming)
+
+    def _read_folder(self, renaming: bool) -> None:
         seen = self._folder_stamp()
         found = dict(self._files())
         entries = {name: entry for name, entry in self._entries.items() if name in found}
@@ -219,8 +239,13 @@ class Store(Generic[T]):
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             name = path.name.removesuffix(SUFFIX)
             if is_id(name, self._prefix):
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     status = path.stat()
+                except FileNotFoundError:
+                    continue
+                except OSError:  # a link to itself; what is wrong with it is told once
+                    yield name, (0, 0, 0)
+                else:
                     yield name, (status.st_mtime_ns, status.st_size, status.st_ino)
 
     def _read(self, name: str, renaming: bool) -> dict[str, T]:
@@ -231,6 +256,7 @@ class Store(Generic[T]):
         except FileNotFoundError:
             return {}
         except ValueError as error:
+            renaming = renaming and not isinstance(error, NewerFormat)
             where = set_aside(path) if renaming else "left alone"
             log.warning("`%s` is not usable: %s; %s", path, error, where)
         except OSError as error:
@@ -252,7 +278,8 @@ class Store(Generic[T]):
             )
 
     def _sizes(self) -> dict[str, int]:
-        return {name: self._stamps[name][1] for name in self._entries}
+        with self._mutex:
+            return {name: self._stamps[name][1] for name in self._entries}
 
     def _warn_when_over(self) -> None:
         limits, count = self._limits, len(self._entries)

@@ -5,6 +5,7 @@ import pytest
 
 from engine.errors import InvalidRequest
 from engine.request import Sampling, SpeechRequest, derive_seed
+from engine.voice import Voice
 from tests.tts.bench import Bench
 
 LONG = " ".join(f"This is sentence number {i}, and it says little." for i in range(40))
@@ -160,6 +161,15 @@ def test_a_reference_that_leaves_no_room_for_the_text_is_refused_with_the_room(b
     with pytest.raises(InvalidRequest, match=r"room for \d tokens of `text`") as caught:
         bench.intake.parts(request)
     assert caught.value.field == "reference_text"
+
+
+def test_a_saved_voice_that_leaves_no_room_for_the_text_is_named(base):
+    bench = Bench(base)
+    vector = np.ones(bench.intake.spec.talker.talker.hidden, np.float32)
+    voice = Voice(vector, np.zeros((4, 200), np.int64), "Words.")
+    with pytest.raises(InvalidRequest, match="the codes and words of `voice` take") as caught:
+        bench.intake.parts(SpeechRequest(LONG, voice=voice))
+    assert caught.value.field == "voice"
 
 
 def test_parts_keep_every_other_field(bench):

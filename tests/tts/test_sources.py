@@ -117,7 +117,7 @@ def test_a_vector_with_a_value_that_is_no_number_is_refused(spec, value):
 def test_a_voice_of_another_model_is_refused_with_what_this_one_takes(spec):
     with pytest.raises(UnsupportedMode, match=r"has 32 values; the model .* speaks with 64"):
         check_voice(Voice(VECTOR[:32]), spec)
-    with pytest.raises(InvalidRequest, match=r"must be \[4, frames\], got \[16, 3\]"):
+    with pytest.raises(InvalidRequest, match=r"the codes of `voice` must be \[4, frames\], got"):
         check_voice(Voice(VECTOR, np.zeros((16, 3), int), "Words."), spec)
     with pytest.raises(InvalidRequest, match=r"must lie in 0\.\.63"):
         check_voice(Voice(VECTOR, CODES + 60, "Words."), spec)

@@ -118,3 +118,12 @@ def test_a_client_that_leaves_cancels_every_item(fake, live):
         client.post(BATCH, json={"items": [{"input": "One."}, {"input": "Two."}]})
     assert fake.wait_for(active=0)
     assert len(fake.cancelled) == 2
+
+
+async def test_what_the_caller_should_know_of_an_item_is_told_with_it(connect, fake):
+    fake.script = Script(warnings=("`ref_text` may not be all of what the clip says",))
+    async with connect() as client:
+        told = (await client.post(BATCH, json={"items": [{"input": "One."}, {}]})).json()
+    spoken, failed = told["results"]
+    assert spoken["warnings"] == list(fake.script.warnings)
+    assert "warnings" not in failed

@@ -16,7 +16,7 @@ BASE, PRESET = base_info(), model_info()
 
 @pytest.fixture
 def saved(tmp_path):
-    registry = Registry(tmp_path, most=10, most_bytes=1 << 20, most_recording_bytes=1 << 20)
+    registry = Registry(tmp_path, most=10, most_bytes=1 << 20)
     codes = np.ones((16, 9), np.int64)
     voice = engine.Voice(np.ones(8), codes, "What the clip says.", model="fake-base")
     kept, _ = registry.add(SavedVoice("", "Anna", 1, voice))
@@ -84,6 +84,20 @@ def test_what_contradicts_itself_is_refused_naming_the_field(fields, param):
     assert refusal(**fields).field == param
 
 
+@pytest.mark.parametrize(
+    ("references", "told"),
+    [
+        ("x", "`references` must be a list of one object with `audio_path`"),
+        ({}, "`references` must be a list of one object with `audio_path`"),
+        (["data:"], "`references.0` must be an object, got the string 'data:'"),
+        ([{"audio_path": 5}], "`references.0.audio_path` must be a string"),
+    ],
+)
+def test_references_are_told_with_what_they_may_be(references, told):
+    error = refusal(references=references)
+    assert told in str(error) and error.field == "references"
+
+
 def test_a_name_that_only_fills_a_field_does_not_hinder_a_clip():
     assert request(ref_audio="AA", voice="alloy").voice is None
     assert refusal(voice="alloy").field == "voice"
@@ -110,6 +124,23 @@ def test_what_a_saved_voice_holds_cannot_be_said_again(saved, field):
     names = Names([BASE], {}, saved=saved[0])
     value = "Hi." if field == "ref_text" else 1
     assert refusal(names=names, voice="anna", **{field: value}).field == field
+
+
+@pytest.mark.parametrize(
+    ("fields", "names", "field"),
+    [
+        ({"voice": "anna", "ref_audio": "AA"}, ("voice", "ref_audio"), "ref_audio"),
+        ({"voice": "anna", "references": [{"audio": "AA"}]}, ("voice", "references"), "references"),
+        ({"voice": "anna", "speaker_embedding": [1.0]}, ("voice", "speaker_embedding"),
+         "speaker_embedding"),
+        ({"ref_audio": "AA", "speaker_embedding": [1.0]}, ("ref_audio", "speaker_embedding"),
+         "speaker_embedding"),
+    ],
+)  # fmt: skip
+def test_a_request_has_one_voice_by_the_names_that_were_sent(saved, fields, names, field):
+    error = refusal(names=Names([BASE], {}, saved=saved[0]), **fields)
+    assert "`{}` and `{}` exclude each other".format(*names) in str(error)
+    assert error.field == field
 
 
 def test_openais_names_can_stand_for_saved_voices(saved):

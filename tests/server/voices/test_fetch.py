@@ -91,6 +91,8 @@ async def test_an_allowed_host_is_asked_at_the_address_that_was_checked():
         (["a.example"], "http://a.example@b.example/x", False),
         (["*"], "ftp://a.example/x", False),
         (["*"], "http:///x", False),
+        (["*"], "http://a:abc/x", False),
+        (["*"], "http://[::1", False),
         ([], "http://a.example/x", False),
     ],
 )
@@ -175,6 +177,22 @@ async def test_a_redirect_has_the_same_checks_and_nothing_is_sent_there(target):
     web.addresses |= {"127.0.0.1": ["127.0.0.1"], "169.254.169.254": ["169.254.169.254"]}
     await refusal(web.fetcher(*hosts).fetch("http://a.example/1", "ref_audio"))
     assert [each.headers["host"] for each in web.asked] == ["a.example"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["http://[::1", "http://a:abc/", "http://a:99999/", "http://a\x01b/", "/" + "x" * 70_000],
+)
+async def test_a_redirect_to_what_is_no_url_is_a_refusal(target):
+    web = Web(pages={"http://a.example/1": moved(target)})
+    await refusal(web.fetcher("*").fetch("http://a.example/1", "ref_audio"))
+    assert [each.headers["host"] for each in web.asked] == ["a.example"]
+
+
+async def test_a_host_whose_address_cannot_be_read_is_a_refusal():
+    web = Web({"a.example": ["nowhere"]})
+    await refusal(web.fetcher("*").fetch("http://a.example/1", "ref_audio"))
+    assert not web.asked
 
 
 async def test_redirects_end():
@@ -298,9 +316,11 @@ def test_what_lies_elsewhere_or_is_no_file_is_not_read(tmp_path):
         local(f"file://elsewhere{allowed}/x", allowed)
     with pytest.raises(engine.InvalidRequest):
         local("file:///etc/passwd", allowed)
+    with pytest.raises(engine.InvalidRequest, match="no such file"):
+        local("file://[::1", allowed)
 
 
 def test_a_long_file_is_refused(tmp_path):
     (tmp_path / "long").write_bytes(b"x" * 1001)
-    with pytest.raises(engine.PayloadTooLarge, match="1000"):
+    with pytest.raises(engine.PayloadTooLarge, match="`ref_audio`: the file holds more than 1000"):
         local(f"file://{tmp_path}/long", tmp_path)

@@ -1,7 +1,10 @@
 """The folder of entries: whole or not there, restored, bounded, shared by processes."""
 
+import contextlib
+import json
 import logging
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -14,13 +17,17 @@ from safetensors.numpy import save_file
 
 from server.errors import StoreFull, StoreUnwritable
 from server.voices import store as store_module
+from server.voices.documents import NewerFormat
 from server.voices.naming import new_id
 from server.voices.store import Limits, Store
+from tests.waiting import promptly
 
 ROOT = Path(__file__).parents[3]
 
 
 def parse(name, document):
+    if document.facts.get("kind") == "later note":
+        raise NewerFormat("it is a later note")
     if document.facts.get("kind") != "note":
         raise ValueError("it is no note")
     return document.facts["text"], int(document.array("numbers").sum())
@@ -71,6 +78,7 @@ def test_a_store_without_a_folder_is_empty_and_makes_none(tmp_path):
     store = open_store(tmp_path / "none")
     store.refresh()
     assert not store.entries and store.remove(new_id("note")) is None
+    assert store.change(new_id("note"), lambda _: {}) is None
     assert not (tmp_path / "none").exists()
 
 
@@ -94,6 +102,68 @@ def test_a_file_that_is_too_long_or_holds_something_else_is_set_aside(tmp_path, 
     with caplog.at_level(logging.WARNING):
         assert not open_store(tmp_path, file_bytes=1000).entries
     assert "at most 1000 are expected" in caplog.text and "it is no note" in caplog.text
+
+
+def test_a_store_that_bounds_no_file_reads_and_changes_one_of_any_length(tmp_path):
+    store, name = open_store(tmp_path, file_bytes=None), new_id("note")
+    assert put(store, "long", name, numbers=10_000) == ("long", 10_000)
+    store.change(name, lambda _: {"kind": "note", "text": "still long"})
+    assert open_store(tmp_path, size=1, file_bytes=None).entries == {name: ("still long", 10_000)}
+
+
+def test_what_was_set_aside_before_is_kept(tmp_path):
+    name = new_id("note")
+    for content in (b"first", b"second", b"third"):
+        (tmp_path / f"{name}.safetensors").write_bytes(content)
+        assert not open_store(tmp_path).entries
+    aside = {path.name: path.read_bytes() for path in tmp_path.glob("*.broken*")}
+    assert aside == {
+        f"{name}.safetensors.broken": b"first",
+        f"{name}.safetensors.broken.1": b"second",
+        f"{name}.safetensors.broken.2": b"third",
+    }
+
+
+def test_a_file_of_a_later_version_is_left_alone_with_a_warning(tmp_path, caplog):
+    path = tmp_path / f"{new_id('note')}.safetensors"
+    save_file({"numbers": np.ones(2)}, path, {"kind": "later note"})
+    with caplog.at_level(logging.WARNING):
+        assert not open_store(tmp_path).entries
+    assert path.exists() and "it is a later note; left alone" in caplog.text
+
+
+def odd_types(path):
+    facts = {"__metadata__": {"kind": "note", "text": "odd"}}
+    for dtype in ("BF16", "F8_E4M3"):
+        array = {"dtype": dtype, "shape": [1], "data_offsets": [0, 2 if dtype == "BF16" else 1]}
+        head = json.dumps(facts | {"numbers": array}).encode()
+        odd = path.with_name(f"{new_id('note')}.safetensors")
+        odd.write_bytes(struct.pack("<Q", len(head)) + head + bytes(array["data_offsets"][1]))
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (odd_types, "`numbers` is of type BF16"),
+        (os.mkfifo, "no regular file; set aside"),
+        (Path.mkdir, "no regular file; set aside"),
+        (lambda path: path.symlink_to("/dev/null"), "no regular file; set aside"),
+        (lambda path: path.symlink_to(path), "cannot be read"),
+        (lambda path: path.symlink_to("nowhere"), ""),
+    ],
+    ids=["types", "pipe", "folder", "device", "loop", "dangling"],
+)
+def test_what_is_no_file_of_a_store_neither_stops_the_start_nor_a_refresh(
+    tmp_path, caplog, make, told
+):
+    here = open_store(tmp_path)
+    put(here, "whole")
+    make(tmp_path / f"{new_id('note')}.safetensors")
+    with caplog.at_level(logging.WARNING):
+        promptly(here.refresh)
+        assert texts(here) == ["whole"] == texts(promptly(lambda: open_store(tmp_path)))
+    assert told in caplog.text and bool(caplog.text) == bool(told)
+    assert put(here, "more") == ("more", 4)
 
 
 def test_files_of_other_names_are_left_alone(tmp_path):
@@ -148,6 +218,34 @@ def test_another_process_that_never_lets_go_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("server.voices.store._LOCK_TIMEOUT_S", 0.0)
     with FileLock(tmp_path / ".lock"), pytest.raises(StoreUnwritable, match="holds its lock"):
         put(store, "new")
+
+
+def test_nobody_waits_for_a_writer_but_other_writers(tmp_path, monkeypatch):
+    store, there = open_store(tmp_path), open_store(tmp_path)
+    put(store, "old")
+    waiting, free = threading.Event(), threading.Event()
+
+    @contextlib.contextmanager
+    def held(*_, **__):
+        waiting.set()
+        free.wait()
+        yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "FileLock", held)
+        writer = threading.Thread(target=put, args=(store, "new"))
+        writer.start()
+        assert waiting.wait(30)
+        with monkeypatch.context() as short:
+            short.setattr(store_module, "_LOCK_TIMEOUT_S", 0.0)
+            with pytest.raises(StoreUnwritable, match="holds its lock"):
+                put(store, "another")
+    put(there, "from elsewhere")
+    promptly(store.refresh)
+    assert texts(store) == ["from elsewhere", "old"]
+    free.set()
+    writer.join()
+    assert texts(store) == ["from elsewhere", "new", "old"]
 
 
 def test_the_number_and_the_bytes_of_entries_are_bounded(tmp_path):
@@ -245,4 +343,9 @@ def test_a_folder_that_cannot_be_written_is_read(tmp_path, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING):
         assert texts(open_store(tmp_path)) == ["there"]
     assert "cannot be written" in caplog.text and "left alone" in caplog.text
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "replace", read_only)
+    with caplog.at_level(logging.WARNING):
+        assert texts(open_store(tmp_path)) == ["there"]
+    assert "left alone: [Errno 13]" in caplog.text
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
