@@ -126,12 +126,15 @@ class StoredRows(nn.Module):
         super().__init__()
         self._rows = rows
         self._decode = _decoder(kind)
+        self._width = self._decode(rows[:1].copy()).numel()
         self.packed_nbytes = rows.nbytes
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Row numbers int64[...] to F32[..., width]."""
+        if not ids.numel():
+            return torch.zeros(*ids.shape, self._width)
         taken = self._decode(self._rows[ids.flatten().numpy()])
-        return taken.float().view(*ids.shape, -1)
+        return taken.float().view(*ids.shape, self._width)
 
 
 def load_module(

@@ -43,6 +43,17 @@ def test_a_type_comes_back_within_its_own_precision(tmp_path, kind, tolerance):
     assert np.abs(loaded.numpy() - values).max() <= tolerance
 
 
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q5_0", "Q4_0"])
+def test_rows_are_read_as_they_are_needed_and_none_when_none_are(tmp_path, kind):
+    values = RANDOM.uniform(-1, 1, (6, 64)).astype(np.float32)
+    with stored(tmp_path, kind, values) as file:
+        rows, whole = file.rows("t"), file.load("t")
+    asked = torch.tensor([[4, 0], [0, 5]])
+    assert torch.equal(rows(asked), whole[asked])
+    assert rows(torch.zeros(0, dtype=torch.int64)).shape == (0, 64)
+    assert rows(torch.zeros(2, 0, dtype=torch.int64)).shape == (2, 0, 64)
+
+
 def half(value: float) -> bytes:
     return np.float16(value).tobytes()
 

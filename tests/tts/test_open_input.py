@@ -242,6 +242,19 @@ def test_all_that_was_made_is_heard_before_a_wait_and_the_ramp_begins_anew(custo
     assert sizes[waiting + 1] == 8
 
 
+@pytest.mark.parametrize("kernels", ["plain", "auto"])
+def test_a_single_token_and_a_pause_are_no_failure(custom_voice, kernels):
+    bench = Bench(custom_voice, kernels=kernels)
+    writer = Writer(bench, request(frames=6))
+    writer.write("I ")
+    writer.admit()
+    bench.finish()
+    writer.write("am here. ")
+    writer.end()
+    bench.finish()
+    assert list(writer.entry.stream)[-1].reason is FinishReason.LENGTH
+
+
 def test_a_wait_counts_for_no_guard(custom_voice):
     bench = Bench(custom_voice, kv_positions=1024, silence_s=0.5)
     writer = Writer(bench, request(frames=20), patience_s=100.0)
