@@ -35,7 +35,7 @@ def say(loaded: engine.Engine, settings: Settings, arguments: argparse.Namespace
     given = {name: getattr(arguments, name) for name in BODY_FLAGS}
     body = SpeechBody.checked({"input": text, **given})
     registry = open_registry(settings)
-    registry.restore()
+    registry.refresh()  # `restore` is for whoever serves: it renames broken files
     names = Names(loaded.models, settings.voice_aliases, saved=registry)
     model = names.model(None, body.wanted_task(names))
     request = body.to_request(model, names, settings.max_input_chars)

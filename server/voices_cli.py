@@ -171,7 +171,7 @@ def _opened(settings: Settings) -> Registry:
     from server.voices.cloning import open_registry  # noqa: PLC0415
 
     registry = open_registry(settings)
-    registry.refresh()  # and not `restore`, which is for whoever serves: it renames broken files
+    registry.refresh()  # `restore` is for whoever serves: it renames broken files
     return registry
 
 
