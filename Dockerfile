@@ -25,8 +25,6 @@ ENV PATH=/opt/framecast/bin:$PATH \
     FRAMECAST_VOICES_DIR=/home/framecast/voices
 # A volume mounted here is the user's own.
 RUN mkdir -m 700 /home/framecast/voices
-# Builds the placeholder voice, so that the container may run with a read-only file system.
-RUN python -c "import engine; engine.bundled_voice()"
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
     CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['FRAMECAST_PORT'] + '/health', timeout=4)"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -308,7 +308,6 @@ class ModelFiles:
     talker: Path
     codec: Path
     name: str | None = None
-    warnings: tuple[str, ...] = field(default=())
 
 
 __all__ = [

@@ -427,7 +427,7 @@ def load(
 
 def _listed(files: ModelFiles | Sequence[ModelFiles] | None) -> Sequence[ModelFiles]:
     if files is None:
-        from engine.assets import bundled_voice  # noqa: PLC0415  (builds on first use)
+        from engine.assets import bundled_voice  # noqa: PLC0415
 
         return [bundled_voice()]
     return [files] if isinstance(files, ModelFiles) else files

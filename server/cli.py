@@ -283,8 +283,6 @@ def _load(settings: Settings) -> engine.Engine:
         files = replace(fetched, name=settings.model_name or fetched.name)
     else:
         files = settings.model_files() or engine.bundled_voice()
-    for warning in files.warnings:
-        print(f"framecast: {warning}", file=sys.stderr)
     return engine.load(files, settings.engine_config())
 
 

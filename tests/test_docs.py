@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.assets import bundled_voice
+from engine.gguf.spec import read_model_spec
 from server.cli import parser
 from server.settings import configuration_table
 
@@ -76,8 +78,9 @@ def test_the_lock_pins_every_dependency():
     assert names - pinned == set()
 
 
-def test_readme_and_start_up_notice_say_what_the_placeholder_is():
-    card = (ROOT / "engine" / "assets" / "PLACEHOLDER.md").read_text(encoding="utf-8")
-    for text in (README, card):
-        assert "sound, not words" in text
-        assert "--talker" in text
+def test_the_readme_names_the_speakers_of_the_bundled_voice_and_its_card():
+    files = bundled_voice()
+    speakers = [f"`{s.name}`" for s in read_model_spec(files.talker, files.codec).talker.speakers]
+    top = README.split("## Set-up")[0]
+    assert all(speaker in top for speaker in speakers)
+    assert "engine/assets/CARD.md" in top

@@ -21,7 +21,7 @@ from gguf.constants import GGMLQuantizationType as _Type
 from gguf.gguf_writer import GGUFWriter
 from torch import nn
 
-from engine.assets.placeholder import CONTROL, LANGUAGES, SPEAKERS, SPECIAL, vocabulary
+from engine.assets.published import CONTROL, LANGUAGES, SPEAKERS, SPECIAL, vocabulary
 from engine.codec.decoder import CodecDecoder
 from engine.config import (
     CodecSpec,

@@ -75,11 +75,6 @@ def test_a_long_text_is_spoken_in_parts_as_one_reply(bundled: Served):
     assert len(reply.content) == 44 + frames * 3840
 
 
-def test_the_log_says_that_the_bundled_voice_makes_no_words(bundled: Served):
-    assert "not words" in bundled.text
-    assert "--talker" in bundled.text
-
-
 def test_terminate_ends_with_exit_code_0():
     served = Served("--slots", 1)
     assert served.stop(signal.SIGTERM) == 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.assets.placeholder import vocabulary
+from engine.assets.published import vocabulary
 from engine.config import TextTokens
 from engine.errors import InvalidRequest
 from engine.tts.feed import Feed

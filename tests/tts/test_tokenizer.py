@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.assets.placeholder import vocabulary
+from engine.assets.published import vocabulary
 from engine.config import TextTokens
 from engine.errors import ModelFileError
 from engine.tts.tokenizer import Tokenizer

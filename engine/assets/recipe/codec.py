@@ -13,6 +13,7 @@ import argparse
 import math
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from engine.codec.decoder import CodecDecoder
 STEPS = 6  # rows of the teacher's gains in a frame
 QUIET = 5e-3  # below this share of its loudest a band is as good as silent
 VOLUME = 0.75
-WARM = 2  # frames of context before a piece that is scored
+WARM = 2  # frames of context before what is scored of a piece that does not begin a line
 
 
 def _transposed_forward(self: conv.CausalConvTranspose1d, x: Tensor, state: None = None) -> Tensor:
@@ -181,6 +182,7 @@ class Pieces:
     def __init__(self, folder: Path, held: int = 0) -> None:
         self.folder, self.seen, self.looked = folder, set[str](), 0.0
         self.items: list[tuple[Tensor, np.ndarray]] = []
+        self.spared: list[tuple[Tensor, np.ndarray]] = []  # of the first shard, never trained on
         self.refresh()
 
     def refresh(self) -> None:
@@ -193,21 +195,36 @@ class Pieces:
                 for name in file.files:
                     if name.startswith("codes"):
                         rows = torch.from_numpy(file[name].astype(np.int64))
-                        self.items.append((rows, file[name.replace("codes", "gains")]))
+                        kept = self.spared if path.stem == "0000" else self.items
+                        kept.append((rows, file[name.replace("codes", "gains")]))
 
     def loudest(self) -> Tensor:
         """The 99.5th percentile of each band [2 * BINS]."""
         rows = np.concatenate([g[::5] for _, g in random.sample(self.items, 200)]).astype(float)
         return torch.from_numpy(np.quantile(rows, 0.995, axis=0)).float().clamp(min=1e-5)
 
-    def batch(self, size: int, frames: int) -> tuple[Tensor, Tensor]:
-        """codes [B, K, frames] and gains [B, 2 * BINS, STEPS * frames + 1]; silence fills up."""
+    def batch(self, size: int, frames: int) -> Batch:
+        """codes [B, K, frames], gains [B, 2 * BINS, STEPS * frames + 1], and which pieces begin a
+        line [B]; silence fills up."""
         if time.time() - self.looked > 60:
             self.refresh()
-        codes, gains = [], []
-        for rows, loud in random.choices(self.items, k=size):
+        return self._cut(random.choices(self.items, k=size), frames)
+
+    def held_out(self) -> list[Batch]:
+        """Batches that are the same every time."""
+        state = random.getstate()
+        random.seed(3)
+        batches = [self._cut(random.choices(self.spared, k=8), 28) for _ in range(8)]
+        random.setstate(state)
+        return batches
+
+    @staticmethod
+    def _cut(chosen: list[tuple[Tensor, np.ndarray]], frames: int) -> Batch:
+        codes, gains, begins = [], [], []
+        for rows, loud in chosen:
             start = random.randint(min(0, len(rows) - frames), max(0, len(rows) - frames))
             start = max(0, start) if random.random() < 0.8 else 0
+            begins.append(start == 0)
             part = rows[start : start + frames]
             lack = frames - len(part)
             rest = torch.zeros(lack, rows.shape[1], dtype=torch.int64)
@@ -216,7 +233,8 @@ class Pieces:
             codes.append(F.pad(torch.cat([part, rest]).T, (0, 0, 1, 0)))
             wanted = loud[STEPS * start :][: STEPS * frames + 1].astype(np.float32)
             gains.append(np.pad(wanted, ((0, STEPS * frames + 1 - len(wanted)), (0, 0))))
-        return torch.stack(codes), torch.from_numpy(np.stack(gains)).transpose(1, 2)
+        wanted = torch.from_numpy(np.stack(gains)).transpose(1, 2)
+        return torch.stack(codes), wanted, torch.tensor(begins)
 
 
 def between(steps: Tensor) -> Tensor:
@@ -229,15 +247,21 @@ def between(steps: Tensor) -> Tensor:
 
 # Training
 
+Batch = tuple[Tensor, Tensor, Tensor]
+Loss = Callable[[Voice, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
 
 def logarithm(shares: Tensor) -> Tensor:
     return (shares.square() + QUIET**2).log() / 2
 
 
-def weights(codes: Tensor, each: int) -> Tensor:
+def weights(codes: Tensor, begins: Tensor, each: int) -> Tensor:
     """Pulses count in frames that have any: [B, 2 * BINS, each * T]."""
     voiced = (codes[:, 4:5] > 0).float().repeat_interleave(each, 2)
-    return torch.cat([voiced.expand(-1, BINS, -1), torch.ones_like(voiced).expand(-1, BINS, -1)], 1)
+    counts = torch.ones_like(voiced)
+    counts[~begins, :, : WARM * each] = 0
+    voiced = voiced * counts
+    return torch.cat([voiced.expand(-1, BINS, -1), counts.expand(-1, BINS, -1)], 1)
 
 
 def mean(values: Tensor, weight: Tensor) -> Tensor:
@@ -278,35 +302,73 @@ class Clock:
         self.path.with_suffix(".tmp").rename(self.path)
 
 
-def outline_loss(voice: Voice, codes: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    off = (voice.outline(codes) - logarithm(wanted[..., 1:])).abs()[..., WARM * STEPS :]
-    near = mean(off, weights(codes, STEPS)[..., WARM * STEPS :])
+class Optimizers:
+    """Muon for the matrices of transformers, AdamW for all else, at one learning rate."""
+
+    def __init__(self, module: nn.Module, used: list[nn.Parameter], decay: float) -> None:
+        named = dict(module.named_parameters())
+        matrices = {id(p) for name, p in named.items() if ".blk." in name and p.dim() == 2}
+        inner = [p for p in used if id(p) in matrices]
+        rest = [p for p in used if id(p) not in matrices]
+        self.both = (
+            torch.optim.AdamW(rest, betas=(0.9, 0.98), weight_decay=decay, fused=True),
+            torch.optim.Muon(inner, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"),
+        )
+
+    def zero_grad(self) -> None:
+        for each in self.both:
+            each.zero_grad()
+
+    def step(self, rate: float) -> None:
+        for each in self.both:
+            each.param_groups[0]["lr"] = rate
+            each.step()
+
+
+def outline_loss(
+    voice: Voice, codes: Tensor, wanted: Tensor, begins: Tensor
+) -> tuple[Tensor, Tensor]:
+    off = (voice.outline(codes) - logarithm(wanted[..., 1:])).abs()
+    near = mean(off, weights(codes, begins, STEPS))
     return near, near.detach() * 0
 
 
-def whole_loss(voice: Voice, codes: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+def whole_loss(
+    voice: Voice, codes: Tensor, wanted: Tensor, begins: Tensor
+) -> tuple[Tensor, Tensor]:
     """How far shares are apart in logarithms and in themselves."""
-    skip = WARM * HOPS
-    got, wanted = voice.gains(codes)[..., skip:], between(wanted)[..., skip:]
-    weight = weights(codes, HOPS)[..., skip:]
+    got, wanted = voice.gains(codes), between(wanted)
+    weight = weights(codes, begins, HOPS)
     near = mean((logarithm(got) - logarithm(wanted)).abs(), weight)
     return near, mean((got - wanted).abs(), weight)
 
 
 def train(voice: Voice, pieces: Pieces, clock: Clock, args: argparse.Namespace) -> None:
     used = [p for n, p in voice.named_parameters() if ".dec." not in n]
-    adam = torch.optim.AdamW(used, lr=args.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    optimizers = Optimizers(voice, used, decay=0.0)
     loss, batch = (outline_loss, 32) if args.step == "outline" else (whole_loss, 6)
+    held = pieces.held_out()
     while clock.passed < 1:
-        adam.param_groups[0]["lr"] = rate(clock.passed, clock.step, args.rate)
-        codes, wanted = pieces.batch(batch, args.frames)
-        near, off = loss(voice, codes, wanted / voice.scale[:, None])
-        adam.zero_grad()
+        codes, wanted, begins = pieces.batch(batch, args.frames)
+        near, off = loss(voice, codes, wanted / voice.scale[:, None], begins)
+        optimizers.zero_grad()
         (near + 2 * off).backward()
+        voice.fixed.still()
         nn.utils.clip_grad_norm_(used, 1.0)
-        adam.step()
+        optimizers.step(rate(clock.passed, clock.step, args.rate))
         voice.fixed.restore()
         clock.tick(near=float(near.detach()), off=float(off.detach()))
+        if clock.step % 200 == 0:
+            print(validate(voice, loss, held), flush=True)
+
+
+@torch.no_grad()
+def validate(voice: Voice, loss: Loss, held: list[Batch]) -> str:
+    found = [
+        loss(voice, codes, wanted / voice.scale[:, None], begins) for codes, wanted, begins in held
+    ]
+    near, off = (float(torch.stack(each).mean()) for each in zip(*found, strict=True))
+    return f"held out: near {near:.4f} off {off:.4f}"
 
 
 def main() -> None:

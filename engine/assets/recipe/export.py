@@ -29,11 +29,11 @@ GENERATION = {
     "do_sample": True,
     "max_new_tokens": 2048,
     "repetition_penalty": 1.0,
-    "temperature": 0.6,
+    "temperature": 0.4,
     "top_k": 20,
     "top_p": 1.0,
     "subtalker_dosample": True,
-    "subtalker_temperature": 0.6,
+    "subtalker_temperature": 0.2,
     "subtalker_top_k": 20,
     "subtalker_top_p": 1.0,
 }
@@ -169,7 +169,8 @@ def codec_config(spec: CodecSpec) -> dict[str, Any]:
         "encode_downsample_rate": spec.samples_per_frame,
         "encoder_valid_num_quantizers": spec.quantizers,
         "decoder_config": decoder,
-        "encoder_config": _encoder(spec) | shared,
+        # The official class insists on a power of two, for the encoder that is not there too.
+        "encoder_config": _encoder(spec) | shared | {"codebook_size": 1024},
     }
 
 

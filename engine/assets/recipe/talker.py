@@ -18,7 +18,7 @@ import numpy as np
 import teacher
 import torch
 import torch.nn.functional as F
-from codec import Clock, rate
+from codec import Clock, Optimizers, rate
 from torch import Tensor, nn
 from vocabulary import ROWS, load, tokens
 
@@ -287,19 +287,18 @@ def validate(model: Model, corpus: Corpus) -> str:
 
 def train(model: Model, corpus: Corpus, clock: Clock, args: argparse.Namespace) -> None:
     used = list(model.parameters())
-    adam = torch.optim.AdamW(used, lr=args.rate, betas=(0.9, 0.98), weight_decay=0.02, fused=True)
+    optimizers = Optimizers(model, used, decay=0.02)
     rng = random.Random(time.time_ns())
     while clock.passed < 1:
         for batch in corpus.epoch(args.positions, rng):
-            adam.param_groups[0]["lr"] = rate(clock.passed, clock.step, args.rate)
             guide = clock.step < args.guided
             with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
                 first, rest, guided = losses(model, batch, guide=guide)
             loss = first + rest[:3].sum() + 0.5 * rest[3:].sum() + 0.5 * guided
-            adam.zero_grad()
+            optimizers.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(used, 1.0)
-            adam.step()
+            optimizers.step(rate(clock.passed, clock.step, args.rate))
             named = {f"c{i + 1}": float(x) for i, x in enumerate(rest.detach())}
             clock.tick(c0=float(first.detach()), **named, guide=float(guided.detach()))
             if clock.step % 250 == 0:

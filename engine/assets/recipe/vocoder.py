@@ -86,6 +86,12 @@ class Fixed:
         for entry in self.entries:
             self._put(*entry)
 
+    def still(self) -> None:
+        """Take away their gradient, so that what looks at whole matrices is not misled."""
+        for parameter, mask, _ in self.entries:
+            if parameter.grad is not None:
+                parameter.grad[mask] = 0
+
     @torch.no_grad()
     def _put(self, parameter: nn.Parameter, mask: Tensor, held: Tensor) -> None:
         parameter.copy_(torch.where(mask, held, parameter))
