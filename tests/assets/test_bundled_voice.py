@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 
 import engine
-from engine import Audio, EngineConfig, FinishReason, Sampling, SpeechRequest
+from engine import (
+    DEFAULT_TEXT_STEPS,
+    Audio,
+    EngineConfig,
+    FinishReason,
+    Sampling,
+    SpeechRequest,
+)
 from engine.assets import bundled_voice
 from engine.gguf.spec import read_model_spec
+from engine.text.frontend import Frontend
 from tests.assets.recogniser import Recogniser, word_errors, words
 
 SPEAKERS = ("robin", "heron", "wren")
@@ -22,6 +30,13 @@ SENTENCES = (
     "She opened the letter slowly and read it twice.",
 )
 
+NUMBERS = (
+    "The ticket costs $25.",
+    "About 60% of the 1,200 people agreed.",
+    "Turn left after 150 m.",
+    "The 3rd of May was a Tuesday.",
+    "It weighs 12 kg and costs £9.99.",
+)
 SHORT = ("it is.", "I know.", "come in.", "thank you.", "not today.", "that is right.")
 
 
@@ -182,6 +197,28 @@ def test_a_text_that_pauses_is_spoken_to_its_end(speaker, recogniser):
     pcm = np.concatenate([item.pcm for item in heard if isinstance(item, Audio)])
     text = " ".join(said)
     assert word_errors(text, recogniser.hear(pcm)) <= 0.4 * len(words(text))
+
+
+def test_numbers_are_understood_when_they_are_read_out_first(speaker, recogniser):
+    frontend = Frontend()
+
+    def read(text):
+        passages = frontend.read(text, "english", DEFAULT_TEXT_STEPS).passages
+        return " ".join(passage.text for passage in passages)
+
+    def wrong(normalize):
+        errors = 0
+        for seed, text in enumerate(NUMBERS):
+            request = SpeechRequest(
+                text, "robin", "english", normalize=normalize, sampling=Sampling(seed=seed)
+            )
+            items = speaker.speak(request)
+            pcm = np.concatenate([item.pcm for item in items if isinstance(item, Audio)])
+            errors += word_errors(read(text), read(recogniser.hear(pcm)))
+        return errors
+
+    total = sum(len(words(read(text))) for text in NUMBERS)
+    assert wrong(True) <= min(wrong(False), 0.3 * total)
 
 
 def test_greedy_ends_too(say):
