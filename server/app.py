@@ -142,6 +142,7 @@ def _add_routes(app: FastAPI) -> None:
     app.add_api_route("/v1", probes.root, include_in_schema=False)
     app.add_api_route("/", probes.root, include_in_schema=False)
     app.add_api_route("/v1/test", probes.probe, include_in_schema=False)
+    app.add_api_websocket_route("/{path:path}", live.unknown)
 
 
 async def _on_bad_query(request: Request, error: Exception) -> Response:

@@ -24,6 +24,9 @@ from server.version import version
 
 log = logging.getLogger(__name__)
 
+# WebSockets are closed next, and first their clients are told why.
+_LAST_WORDS_S = 0.2
+
 
 class Server(uvicorn.Server):
     """uvicorn, which at a signal first turns `/ready` false and lets the active requests end
@@ -66,6 +69,7 @@ class Server(uvicorn.Server):
         drained.cancel()
         # What still runs ends with an error of ours: a 503, or a body that is cut.
         await self._service.engine.aclose()
+        await asyncio.sleep(_LAST_WORDS_S)
         left = self._drain_timeout_s - (time.monotonic() - started)
         self.config.timeout_graceful_shutdown = max(1, math.ceil(left))
         await super().shutdown(sockets)

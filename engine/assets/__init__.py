@@ -11,7 +11,7 @@ _HERE = Path(__file__).parent
 
 def bundled_voice() -> ModelFiles:
     """The files of the bundled voice: English, three speakers, 24 kHz."""
-    return ModelFiles(_HERE / "talker.gguf", _HERE / "codec.gguf")
+    return ModelFiles(_HERE / "talker.gguf", _HERE / "codec.gguf", "framecast-voice")
 
 
 __all__ = ["bundled_voice"]

@@ -153,6 +153,9 @@ class Cartesia:
         changed = line and body.transcript.strip() and _changed(line.settings, body.settings)
         if line is not None and not changed:
             return line
+        if line is not None:
+            left_out = {n: v for n, v in line.settings.items() if n not in body.settings}
+            body = body.model_copy(update=left_out)
         manner, warnings = await self._configure(body)
         line = self._lines.get(name)  # it may have ended meanwhile
         if line is None:

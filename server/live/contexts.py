@@ -133,6 +133,18 @@ class Context:
         if self.has_text:
             self._begin_utterance()
 
+    def withdraw(self) -> None:
+        """Take back what was not flushed, without a word; what of it was handed to the writer
+        still leaves."""
+        for each in self._line:
+            if isinstance(each, Segment) and each.utterance == self._utterance:
+                each.cancel()
+        self._line = deque(each for each in self._line if each.utterance != self._utterance)
+        if not self._line:
+            self._turn.over = True
+            self._turn = Turn()
+        self._begin_utterance()
+
     async def quiet(self) -> None:
         """Wait until all that was flushed is said and handed to the writer."""
         while self._line:
@@ -167,13 +179,23 @@ class Context:
             self._writing.write(text)
         elif speakable(held := self._held + text):
             segment = Segment(self._manner, self._mouth, self._utterance, self._count)
-            segment.write(held)
+            if sum(isinstance(each, Segment) for each in self._line) < _AHEAD:
+                self._open(segment, held)
+            else:
+                segment.hold(held)
             self._writing = segment
             self._count += 1
             self._held = ""
             self._put(segment)
         else:
             self._held = held
+
+    def _open(self, segment: Segment, text: str) -> None:
+        try:
+            segment.write(text)
+        except EngineError:
+            segment.cancel()
+            raise
 
     def _add(self, text: str) -> None:
         segment = Segment(self._manner, self._mouth, self._utterance, self._count)
@@ -190,7 +212,7 @@ class Context:
         segments = [each for each in self._line if isinstance(each, Segment)]
         for segment in segments[:_AHEAD]:
             if not segment.submitted:
-                segment.say(segment.text)
+                segment.submit()
 
     def _begin_utterance(self) -> None:
         self._utterance += 1
@@ -246,10 +268,10 @@ class Context:
                     await self._outbox.put(Sound(self.id, data), turn)
         except EngineError as failure:
             error = failure
-        if size < 0:
-            await self._start(segment, turn)
         if segment is self._writing:
             self._writing = None
+        if size < 0:
+            await self._start(segment, turn)
         end = Ended(*place, max(size, 0), segment.finished, error, tuple(segment.warnings))
         await self._outbox.put(end, turn)
 

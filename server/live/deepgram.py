@@ -83,10 +83,11 @@ class Deepgram:
         return Close(NORMAL, "idle")
 
     async def receive(self, message: str) -> None:
-        if self._closing:
-            return
         try:
-            self._do(parsed(message, MOST_MESSAGE))
+            data = parsed(message, MOST_MESSAGE)
+            # Of what comes behind a Close, only that its sound is not wanted any more matters.
+            if not self._closing or data.get("type") == "Clear":
+                self._do(data)
         except EngineError as error:
             self._outbox.post(Reply(self._error(error)))
 
@@ -107,6 +108,8 @@ class Deepgram:
                 yield _json("Flushed", sequence_id=next(self._numbers))
             case Cancelled():
                 yield _json("Cleared", sequence_id=next(self._numbers))
+                if self._closing and not self._flushes:
+                    raise Close(NORMAL, "Close")
 
     async def aclose(self) -> None:
         await self._context.aclose()

@@ -12,18 +12,16 @@ what is wrong                            -> {"message", "error", "param"}, and t
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine import EngineError, FinishReason, InputTimeout, InvalidRequest
-from server.dialects import ELEVENLABS, renamed
-from server.errors import InvalidApiKey, RateLimited, error_object
+from server.errors import InvalidApiKey, RateLimited
 from server.live.contexts import Context
+from server.live.elevenlabs_messages import finished, sound, told
 from server.live.events import Cancelled, Ended, Event, Flushed, Reply, Sound, Started
 from server.live.messages import parsed, string, switch
 from server.live.outbox import Outbox
@@ -36,8 +34,6 @@ MOST_MESSAGE = 128 * 1024
 MOST_CONTEXTS = 16
 MOST_NAME = 256
 DEFAULT_NAME = "default"
-# No word times are known, and none are made up.
-NO_TIMES = {"alignment": None, "normalizedAlignment": None}
 KEY_FIELDS = ("xi_api_key", "xi-api-key", "authorization")
 
 # The manner that a context's first message asks for, and what of it has no effect.
@@ -86,7 +82,7 @@ class ElevenLabs:
         self._several = several
         self._identify = identify
         self._clock = clock
-        self._talks: dict[str, _Talk] = {}  # by the id of the context, those that are not over
+        self._talks: dict[str, deque[_Talk]] = {}  # by the id of the context, in order
         self._open: dict[str, _Talk] = {}  # by name, those that take text
         self._past: deque[str] = deque(maxlen=4 * MOST_CONTEXTS)  # names, the last ones
         self._closing = False
@@ -131,16 +127,19 @@ class ElevenLabs:
             case Started():
                 pass
             case Sound(context=key, data=data):
-                yield self._sound(self._talks[key].name, data)
+                talk = self._talks[key][0]
+                talk.heard_s = self._clock()
+                yield sound(data, self._place(talk.name))
             case Ended(context=key):
-                yield from self._ended(event, self._talks[key])
+                yield from self._ended(event, self._talks[key][0])
             case Flushed(context=key):
-                talk = self._talks[key]
+                talk = self._talks[key][0]
                 talk.flushes -= 1
                 if talk.ends and not talk.flushes:
                     yield from self._final(key)
             case Cancelled(context=key):
-                yield from self._final(key)
+                for _ in list(self._talks[key]):
+                    yield from self._final(key)
 
     async def aclose(self) -> None:
         await self._contexts.aclose()
@@ -176,10 +175,21 @@ class ElevenLabs:
 
     async def _begin(self, name: str, data: dict[str, Any]) -> _Talk:
         manner, warnings = await self._configure(data)
-        context = self._contexts.open(manner)
+        if line := self._ending(name):
+            context = line[-1].context
+            context.manner = manner
+        else:
+            context = self._contexts.open(manner)
+            line = self._talks[context.id] = deque()
         talk = _Talk(name, context, data.get("voice_settings"), self._clock(), list(warnings))
-        self._talks[context.id] = self._open[name] = talk
+        line.append(talk)
+        self._open[name] = talk
         return talk
+
+    def _ending(self, name: str) -> deque[_Talk] | None:
+        """Those of a name of which the last was closed and is still speaking."""
+        lines = (line for line in self._talks.values() if line[-1].name == name and line[-1].ends)
+        return next(lines, None)
 
     async def _change(self, talk: _Talk, data: dict[str, Any]) -> None:
         settings = data["voice_settings"]
@@ -214,7 +224,7 @@ class ElevenLabs:
         elif talk is not None:
             self._end(talk)
         elif not known:
-            self._outbox.post(Reply(self._finished(name)))
+            self._outbox.post(Reply(finished((), self._place(name))))
 
     def _close_socket(self) -> None:
         self._closing = True
@@ -229,7 +239,7 @@ class ElevenLabs:
             self._end(talk)
             return
         if not self._lost:
-            self._outbox.post(Reply(self._finished(DEFAULT_NAME)))
+            self._outbox.post(Reply(finished((), None)))
         raise self._last()
 
     def _end_idle(self, name: str) -> None:
@@ -255,11 +265,14 @@ class ElevenLabs:
         self._identify = None
 
     def _final(self, key: str) -> Iterator[str]:
-        talk = self._talks.pop(key)
-        self._contexts.release(talk.context)
+        line = self._talks[key]
+        talk = line.popleft()
+        if not line:
+            del self._talks[key]
+            self._contexts.release(talk.context)
         # Of several, each must be told; the only one ends well or not at all.
         if self._several or not self._lost:
-            yield self._finished(talk.name, talk.warnings)
+            yield finished(talk.warnings, self._place(talk.name))
         if self._closing and not self._talks:
             raise self._last()
 
@@ -272,29 +285,16 @@ class ElevenLabs:
         talk.warnings += [each for each in event.warnings if each not in talk.warnings]
         if event.error is not None:
             self._lost = True
-            yield self._told(event.error, talk.name)
+            yield told(event.error, self._place(talk.name))
         elif event.finished is not None and event.finished.reason is not FinishReason.STOP:
             talk.warnings.append(f"the speech was ended by `{event.finished.reason}`")
 
-    def _finished(self, name: str, warnings: Sequence[str] = ()) -> str:
-        more = {"warning": "; ".join(warnings)} if warnings else {}
-        if self._several:
-            return json.dumps({"isFinal": True, "contextId": name} | more)
-        return json.dumps({"audio": None, "isFinal": True, **NO_TIMES} | more)
-
-    def _sound(self, name: str, data: bytes) -> str:
-        place = {"contextId": name} if self._several else {"isFinal": None}
-        return json.dumps({"audio": base64.b64encode(data).decode(), **NO_TIMES, **place})
+    def _place(self, name: str | None) -> dict[str, str] | None:
+        """What messages about a context name it by; None where there is only one."""
+        return {} if name is None else {"contextId": name} if self._several else None
 
     def _error(self, error: Exception, name: str | None) -> None:
-        self._outbox.post(Reply(self._told(error, name)))
-
-    def _told(self, error: Exception, name: str | None) -> str:
-        detail = renamed(error_object(error), ELEVENLABS)
-        code, kind = detail.pop("code"), detail.pop("type")
-        place = {"contextId": name} if self._several and name is not None else {}
-        told = {"message": detail.pop("message"), "error": code or kind}
-        return json.dumps(told | detail | place)
+        self._outbox.post(Reply(told(error, self._place(name))))
 
 
 __all__ = ["Configure", "ElevenLabs"]

@@ -31,13 +31,13 @@ class ServiceMouth:
         self._numbers = count(1)
         self._model = service.names.models[0]
 
-    def speak(self, request: SpeechRequest) -> Stream | Utterance:
-        return start_speech(request, self._chosen(request), self._service, **self._job())
+    def speak(self, request: SpeechRequest, timeout_s: float | None) -> Stream | Utterance:
+        return start_speech(request, self._chosen(request), self._service, **self._job(timeout_s))
 
-    def open(self, request: SpeechRequest) -> LiveStream:
+    def open(self, request: SpeechRequest, timeout_s: float | None) -> LiveStream:
         model = self._chosen(request)
         try:
-            return self._service.engine.open(request, **self._job())
+            return self._service.engine.open(request, **self._job(timeout_s))
         except UnknownVoice as error:
             raise with_aliases(error, model, self._service) from None
 
@@ -63,12 +63,12 @@ class ServiceMouth:
         self._record.model = self._model.name
         return self._model
 
-    def _job(self) -> dict[str, Any]:
+    def _job(self, timeout_s: float | None) -> dict[str, Any]:
         return {
             "id": f"{self._record.id}.{next(self._numbers)}",
             "tenant": self.caller.name,
             "priority": self.caller.priority,
-            "timeout_s": self._service.settings.default_timeout_s or None,
+            "timeout_s": timeout_s or self._service.settings.default_timeout_s or None,
         }
 
 

@@ -24,7 +24,7 @@ from engine import EngineError, InvalidRequest
 from server.dialects import renamed
 from server.errors import error_object
 from server.live.conversation import Conversation
-from server.live.events import Ended, Event, Flushed, Reply, Sound, Started
+from server.live.events import Ended, Event, Flushed, Reply, Sound
 from server.live.messages import parsed
 from server.live.openai_beta import as_beta
 from server.live.openai_responses import Response, as_text, how_it_ended, new_id
@@ -110,11 +110,13 @@ class OpenAIRealtime:
         match event:
             case Reply(text=text):
                 yield text
-            case Started(context=key):
-                yield from self._written(self._found[key].started())
             case Sound(context=key, data=data):
+                response = self._found[key]
+                # Of speech that has failed before its first sound nothing is announced.
+                told = [] if response.begun else response.started()
                 delta = base64.b64encode(data).decode()
-                yield from self._written([self._found[key].part("output_audio.delta", delta=delta)])
+                told.append(response.part("output_audio.delta", delta=delta))
+                yield from self._written(told)
             case Ended(context=key):
                 self._found[key].ended = event
             case Flushed(context=key):

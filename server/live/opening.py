@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket
 from engine import EngineError, InvalidRequest, UnknownVoice
 from server.audio.formats import AudioFormat
 from server.dependencies import RequestRecord, Service
-from server.errors import answer_for, error_response
+from server.errors import answer_for, error_object, error_response
 from server.live.mouth import ServiceMouth
 from server.live.outbox import Outbox
 from server.live.segment import Manner
@@ -56,7 +56,7 @@ class Opened:
         self.record.detail = str(error)
         response = error_response(error, self.websocket.scope)
         if header is not None:
-            response.headers[header] = ascii(str(error))[1:-1][:500]
+            response.headers[header] = ascii(error_object(error)["message"])[1:-1][:500]
         await self.websocket.send_denial_response(response)
 
     async def converse(self, dialect: Dialect) -> None:
@@ -76,7 +76,9 @@ class Opened:
         Args:
             audio_format: in place of the body's.
         """
-        shape = body.shape(self.service.settings.loudness_lufs)
+        settings = self.service.settings
+        limit_s = body.timeout_s(0, settings.max_timeout_s)
+        shape = body.shape(settings.loudness_lufs)
         if audio_format is not None:
             shape = replace(shape, format=audio_format)
         refuse_missing_encoder(shape.format.name, self.service.formats)
@@ -87,7 +89,7 @@ class Opened:
                 self.service.engine.check(request)
             except UnknownVoice as error:
                 raise with_aliases(error, model, self.service) from None
-        return Manner(request, shape, granularity, streams=streams)
+        return Manner(request, shape, granularity, streams=streams, timeout_s=limit_s)
 
 
 def arrived(websocket: WebSocket) -> Opened:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from server.live.events import Event, Sound
+from server.live.events import Event, Reply, Sound
 
 MOST_BYTES = 128 * 1024
 MOST_REPLIES = 256
@@ -23,7 +23,8 @@ class Outbox:
     """Events on their way to one writer; belongs to one event loop.
 
     Sound waits for room, so that a client who does not read pauses whoever speaks to it. Replies
-    never wait; a socket takes no further messages while too many of them do (`settled`).
+    never wait; a socket takes no further messages while too many of them do, or too long ones
+    (`settled`).
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_replies: int = MOST_REPLIES) -> None:
@@ -31,10 +32,19 @@ class Outbox:
         self._most_replies = most_replies
         self._events: deque[tuple[Turn | None, Event]] = deque()
         self._bytes = 0
+        self._reply_chars = 0
+        self._spoke = 0.0
         self._writing = False
         self._failure: Exception | None = None
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
+
+    @property
+    def spoke(self) -> float:
+        """The event loop's time at which something of a turn left last; now, while more waits."""
+        if any(turn is not None for turn, _ in self._events):
+            return asyncio.get_running_loop().time()
+        return self._spoke
 
     async def put(self, event: Event, turn: Turn) -> None:
         """Add an event of a turn once there is room; nothing when the turn is over."""
@@ -61,7 +71,7 @@ class Outbox:
 
     async def settled(self) -> None:
         """Wait until a message may be answered again."""
-        while len(self._events) >= self._most_replies:
+        while len(self._events) >= self._most_replies or self._reply_chars >= self._most_bytes:
             await self._change()
 
     async def drained(self) -> None:
@@ -78,19 +88,23 @@ class Outbox:
                 await self._filled.wait()
             if self._failure is not None:
                 raise self._failure
-            _, event = self._events[0]
+            turn, event = self._events[0]
             self._writing = True
             await write(event)
             self._writing = False
+            if turn is not None:
+                self._spoke = asyncio.get_running_loop().time()
             # A turn that was dropped meanwhile took its events along.
             if self._events and self._events[0][1] is event:
                 self._events.popleft()
                 self._bytes -= _size(event)
+                self._reply_chars -= _chars(event)
             self._emptied.set()
 
     def _push(self, turn: Turn | None, event: Event) -> None:
         self._events.append((turn, event))
         self._bytes += _size(event)
+        self._reply_chars += _chars(event)
         self._filled.set()
 
     async def _change(self) -> None:
@@ -100,6 +114,10 @@ class Outbox:
 
 def _size(event: Event) -> int:
     return len(event.data) if isinstance(event, Sound) else 0
+
+
+def _chars(event: Event) -> int:
+    return len(event.text) if isinstance(event, Reply) else 0
 
 
 __all__ = ["MOST_BYTES", "MOST_REPLIES", "Outbox", "Turn"]

@@ -28,7 +28,7 @@ class Close(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds between messages while nothing is spoken, and characters that may wait."""
+    """Seconds that nothing is spoken and no message comes, and characters that may wait."""
 
     idle_s: float
     most_chars: int
@@ -39,7 +39,7 @@ class Dialect(Protocol):
 
     @property
     def patience_s(self) -> float:
-        """Seconds the next message may take, while nothing is spoken."""
+        """Seconds the next message may take, from the last one or from the end of speech."""
 
     @property
     def speaking(self) -> bool:
@@ -104,7 +104,7 @@ async def _read(websocket: WebSocket, dialect: Dialect, outbox: Outbox) -> None:
     while True:
         # Who sends and does not read is not read either.
         await outbox.settled()
-        message = await _next(websocket, dialect)
+        message = await _next(websocket, dialect, outbox)
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code") or 1005)
         if (text := message.get("text")) is None:
@@ -112,15 +112,18 @@ async def _read(websocket: WebSocket, dialect: Dialect, outbox: Outbox) -> None:
         await dialect.receive(text)
 
 
-async def _next(websocket: WebSocket, dialect: Dialect) -> Any:
+async def _next(websocket: WebSocket, dialect: Dialect, outbox: Outbox) -> Any:
+    clock = asyncio.get_running_loop().time
+    heard = clock()
     receiving = asyncio.ensure_future(websocket.receive())
     try:
         while True:
-            done, _ = await asyncio.wait({receiving}, timeout=dialect.patience_s)
+            quiet = clock() if dialect.speaking else max(heard, outbox.spoke)
+            if (left_s := quiet + dialect.patience_s - clock()) <= 0:
+                raise dialect.late()
+            done, _ = await asyncio.wait({receiving}, timeout=left_s)
             if done:
                 return receiving.result()
-            if not dialect.speaking:
-                raise dialect.late()
     finally:
         receiving.cancel()
 

@@ -29,8 +29,8 @@ MOST_CONFIG = 4 * 1024 * 1024
 MOST_TEXT = 128 * 1024
 GRANULARITIES = ("none", "sentence", "clause")
 
-# The manner a config asks for; raises what is wrong with it.
-Configure = Callable[[dict[str, Any]], Awaitable[Manner]]
+# The manner a config asks for, and what of it has no effect; raises what is wrong with it.
+Configure = Callable[[dict[str, Any]], Awaitable[tuple[Manner, list[str]]]]
 
 
 class VllmOmni:
@@ -68,7 +68,8 @@ class VllmOmni:
                 )
             await self._do(kind, data)
         except EngineError as error:
-            self._error(str(error), error=error_object(error))
+            detail = error_object(error)
+            self._error(str(detail["message"]), error=detail)
             if self._context is None:
                 raise Close(POLICY, "no session.config") from None
 
@@ -130,18 +131,20 @@ class VllmOmni:
                 " `input.cancel` first",
                 "type",
             )
-        manner = await self._configure(data)
+        manner, warnings = await self._configure(data)
         if context is not None:
             context.manner = manner
         else:
             self._context = Context(
                 "", self._mouth, manner, self._outbox, most_chars=self._limits.most_chars
             )
-        self._outbox.post(Reply(_json("session.configured")))
+        told = {"warnings": warnings} if warnings else {}
+        self._outbox.post(Reply(_json("session.configured", **told)))
 
     async def _close(self) -> None:
         # What was flushed is still said; what was not is nobody's any more.
-        if self._context is not None and not self._context.has_text:
+        if self._context is not None:
+            self._context.withdraw()
             await self._context.quiet()
         raise Close(NORMAL, "session.close")
 

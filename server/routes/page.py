@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ POLICY = "; ".join(
         "require-trusted-types-for 'script'",
     )
 )
+_NO_QUALITY = re.compile(r"q\s*=\s*0(\.0*)?")
 HEADERS = {
     # The names do not change with what is in the files, so a browser asks each time.
     "Cache-Control": "no-cache",
@@ -76,7 +78,7 @@ class Page:
             return
         headers = Headers(scope=scope)
         file = self._files.get(scope["path"])
-        if file is None or (file.path == "/" and "text/html" not in headers.get("accept", "")):
+        if file is None or (file.path == "/" and not _reads_html(headers.get("accept", ""))):
             await self.app(scope, receive, _varying(send) if file else send)
             return
         scope["route"] = file
@@ -95,6 +97,15 @@ def _read(path: Path) -> PageFile:
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     where = "/" if path.name == INDEX else f"/page/{path.name}"
     return PageFile(where, body, MEDIA_TYPES[path.suffix], etag)
+
+
+def _reads_html(accept: str) -> bool:
+    """Whether `text/html` is named among what a client accepts, and not with a quality of 0."""
+    for each in accept.lower().split(","):
+        media_type, *parameters = (part.strip() for part in each.split(";"))
+        if media_type == "text/html":
+            return not any(_NO_QUALITY.fullmatch(parameter) for parameter in parameters)
+    return False
 
 
 def _varying(send: Send) -> Send:

@@ -39,7 +39,14 @@ class Dialect:
 
 VLLM_OMNI = Dialect(
     path="/v1/audio/speech/stream",
-    opening=({"type": "session.config", "response_format": "pcm", "max_new_tokens": 12},),
+    opening=(
+        {
+            "type": "session.config",
+            "response_format": "pcm",
+            "stream_audio": True,
+            "max_new_tokens": 12,
+        },
+    ),
     more=lambda text: {"type": "input.text", "text": text},
     flush=({"type": "input.done"},),
     cancels=({"type": "input.cancel"},),

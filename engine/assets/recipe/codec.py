@@ -30,7 +30,7 @@ from engine.codec.decoder import CodecDecoder
 
 STEPS = 6  # rows of the teacher's gains in a frame
 QUIET = 5e-3  # below this share of its loudest a band is as good as silent
-VOLUME = 0.75
+VOLUME = 0.6
 WARM = 2  # frames of context before what is scored of a piece that does not begin a line
 
 

@@ -156,11 +156,11 @@ def main() -> None:
     sentences = (HERE / "held_out.txt").read_text().splitlines()
     trained = json.loads((args.work / "text.json").read_text())
     known = {" ".join(words(t)) for part in ("sentences", "derived") for t in trained[part]}
-    sentences = [s for s in sentences if " ".join(words(s)) not in known][: args.sentences]
+    sentences = [s for s in sentences if " ".join(words(s)) not in known]
     torch.set_num_threads(args.threads)
     config = engine.EngineConfig(device="cpu", dtype="f32", slots=SLOTS, max_queue=2 * SLOTS)
     with engine.load(files, config) as voice:
-        rows = speech(voice, args.work, sentences, args.seeds, args.threads)
+        rows = speech(voice, args.work, sentences[: args.sentences], args.seeds, args.threads)
         long_rows = lengths(voice, args.work, args.lines)
     with engine.load(files, replace(config, slots=1, kernels="plain")) as voice:
         fast = speed(voice, sentences)

@@ -28,11 +28,11 @@ class FakeMouth:
         self.samples = 0
         self.ends: list[engine.Finished] = []
 
-    def speak(self, request: engine.SpeechRequest) -> engine.Stream:
-        return self.fake.speak(request)
+    def speak(self, request: engine.SpeechRequest, timeout_s: float | None) -> engine.Stream:
+        return self.fake.speak(request, timeout_s=timeout_s)
 
-    def open(self, request: engine.SpeechRequest) -> engine.LiveStream:
-        return self.fake.open(request)  # type: ignore[return-value]
+    def open(self, request: engine.SpeechRequest, timeout_s: float | None) -> engine.LiveStream:
+        return self.fake.open(request, timeout_s=timeout_s)  # type: ignore[return-value]
 
     def heard(self, audio: engine.Audio) -> None:
         self.samples += audio.pcm.size

@@ -382,6 +382,24 @@ def test_settings_may_change_between_texts(client: Client, fake: FakeEngine) -> 
     assert [request.voice for request in fake.requests] == ["vivian", "ryan"]
 
 
+def test_a_text_that_changes_one_setting_keeps_those_it_leaves_out(
+    client: Client, fake: FakeEngine
+) -> None:
+    client.speak("One.", **{"continue": True, "flush": True})
+    client.upto("flush_done")
+    changes: tuple[dict[str, Any], ...] = (
+        {"voice": "ryan"}, {"generation_config": {"emotion": "sad"}}, {"add_timestamps": True},
+    )  # fmt: skip
+    for change in changes:
+        client.send(context_id="c", transcript="Two.", flush=True, **{"continue": True}, **change)
+        client.upto("flush_done")
+    client.send(context_id="c", transcript="Three.")
+    assert "add_timestamps" in client.upto("done")[-1]["warnings"][0]
+    said = [(request.voice, request.language, request.instructions) for request in fake.requests]
+    sad = ("ryan", "en", "sad")
+    assert said == [("vivian", "en", None), ("ryan", "en", None), sad, sad, sad]
+
+
 def test_a_text_that_fails_is_told_and_its_context_is_over(
     client: Client, fake: FakeEngine
 ) -> None:

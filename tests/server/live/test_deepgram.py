@@ -126,6 +126,16 @@ def test_close_says_what_was_sent_without_a_flushed_of_its_own(
     assert caller.sound == pcm16(3) * 2
 
 
+def test_a_clear_after_close_ends_the_socket_at_once(dial: Dial, fake: FakeEngine) -> None:
+    fake.script = Script(frames=99, at_once=1)
+    with dial() as caller:
+        speak(caller, "One. ")
+        caller.send(type="Close")
+        caller.send(type="Clear")
+        code, _, messages = caller.closed()
+    assert code == 1000 and kinds(messages) == ["Metadata", "Cleared"]
+
+
 def test_close_after_a_clear_ends_the_socket(dial: Dial, fake: FakeEngine) -> None:
     fake.script = Script(frames=99, at_once=1)
     with dial() as caller:

@@ -15,6 +15,7 @@ from websockets.exceptions import InvalidStatus
 import engine
 from server.live import elevenlabs
 from server.live.elevenlabs import ElevenLabs
+from server.live.events import Flushed
 from server.live.outbox import Outbox
 from server.live.segment import Manner
 from server.live.sockets import Limits
@@ -22,7 +23,7 @@ from tests.fakes import FakeEngine, Script, pcm16
 from tests.server.conftest import Live
 from tests.server.live.calling import Caller, called
 from tests.server.live.talking import PCM, FakeMouth
-from tests.waiting import run
+from tests.waiting import eventually, run
 
 ONE = "/v1/text-to-speech/vivian/stream-input?output_format=pcm_24000"
 SEVERAL = "/v1/text-to-speech/vivian/multi-stream-input?output_format=pcm_24000"
@@ -214,6 +215,46 @@ def test_what_was_flushed_is_said_before_its_context_ends(dial: Dial, fake: Fake
     assert sound(messages, "a") == pcm16(6) * 2
 
 
+def test_a_name_that_is_used_again_while_its_context_still_speaks_waits_for_its_end(
+    dial: Dial, fake: FakeEngine
+) -> None:
+    fake.script = Script(frames=4, at_once=1)
+    with dial(SEVERAL) as caller:
+        caller.send(context_id="a", text="One. ", flush=True)
+        first = caller.read()
+        caller.send(context_id="a", close_context=True)
+        fake.script = Script(frames=2, at_once=1)
+        caller.send(context_id="a", text="Two. ", voice_settings={"speed": 0.5})
+        caller.send(context_id="a", text="", flush=True)
+        caller.send(context_id="a", close_context=True)
+        assert eventually(lambda: len(fake.lives) == 2)
+        fake.advance(9)
+        before = [first, *caller.until(final)]
+        after = caller.until(final)
+        caller.send(close_socket=True)
+        assert caller.closed() == (1000, "close_socket", [])
+    assert sound(before, "a") == pcm16(4)
+    # Half as fast is twice as long.
+    assert len(sound(after, "a")) == pytest.approx(2 * len(pcm16(2)), rel=0.2)
+    assert {each["contextId"] for each in (*before, *after)} == {"a"}
+
+
+def test_an_interruption_of_a_name_that_is_used_again_ends_both_of_its_texts(
+    dial: Dial, fake: FakeEngine
+) -> None:
+    fake.script = Script(frames=9, at_once=1)
+    with dial(SEVERAL) as caller:
+        caller.send(context_id="a", text="One. ", flush=True)
+        caller.read()
+        caller.send(context_id="a", close_context=True)
+        caller.send(context_id="a", text="Two. ")
+        caller.send(context_id="a", close_context=True)
+        assert list(map(final, caller.until(final))) == [True]
+        assert final(caller.read())
+        caller.send(context_id="a", text="Three. ")
+        assert caller.read()["audio"]
+
+
 def test_closing_a_context_there_is_not_is_acknowledged_once(dial: Dial) -> None:
     with dial(SEVERAL) as caller:
         caller.send(close_context=True, context_id="x")
@@ -380,18 +421,25 @@ def test_a_forgotten_context_is_ended_and_one_kept_alive_is_not() -> None:
     assert run(forget()) == ["old"]
 
 
-async def forget() -> list[str]:
+def test_a_context_is_forgotten_from_the_end_of_its_speech_on() -> None:
+    assert run(forget(speaks=True)) == ["kept"]
+
+
+async def forget(speaks: bool = False) -> list[str]:
     now = [0.0]
     sent: list[Message] = []
-    told = asyncio.Event()
+    told, flushed = asyncio.Event(), asyncio.Event()
 
     async def configure(data: dict[str, Any]) -> tuple[Manner, tuple[str, ...]]:
         return Manner(engine.SpeechRequest(""), PCM), ()
 
     async def write(event: Any) -> None:
-        sent.extend(json.loads(frame) for frame in dialect.frames(event))
+        messages = [json.loads(frame) for frame in dialect.frames(event)]
+        sent.extend(message for message in messages if "audio" not in message)
         if sent:
             told.set()
+        if isinstance(event, Flushed):
+            flushed.set()
 
     outbox = Outbox()
     dialect = ElevenLabs(
@@ -404,11 +452,16 @@ async def forget() -> list[str]:
     )
     for name in ("old", "kept"):
         await dialect.receive(json.dumps({"text": " ", "context_id": name}))
+    if speaks:
+        await dialect.receive(json.dumps({"text": "Hi.", "context_id": "old", "flush": True}))
     now[0] = 20
     await dialect.receive(json.dumps({"text": "", "context_id": "kept"}))
-    now[0] = 40
-    await dialect.receive(json.dumps({"text": " ", "context_id": "new"}))
+    now[0] = 25
     writer = asyncio.create_task(outbox.run(write))
+    if speaks:
+        await flushed.wait()
+    now[0] = 52 if speaks else 40
+    await dialect.receive(json.dumps({"text": " ", "context_id": "new"}))
     await told.wait()
     await dialect.aclose()
     writer.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 import threading
@@ -56,6 +57,21 @@ def test_words_and_the_whole_text_sound_the_same_and_end_once(url: str) -> None:
         again = utter(client, [TEXT])[1]
         pairs = zip(memoryview(sound).cast("h"), memoryview(again).cast("h"), strict=True)
         assert max(abs(left - right) for left, right in pairs) <= 4
+
+
+def test_a_long_text_in_one_message_has_one_place_and_frees_it_when_its_client_leaves(
+    served: tuple[engine.Engine, str], url: str
+) -> None:
+    with dialled(url) as client:
+        client.config(max_new_tokens=60)
+        client.send("input.text", text="The quick brown fox jumps over the lazy dog. " * 200)
+        assert client.read()["type"] == "audio.start"
+        assert asyncio.run(served[0].stats()).active == 1
+    with dialled(url) as client:
+        client.config(seed=4, max_new_tokens=10)
+        kinds, sound = utter(client, ["The quick brown fox jumps over the lazy dog. " * 60])
+        assert kinds == ["audio.start", "audio.done", "session.done"]
+        assert len(sound) > 10 * 3840 and len(sound) % (10 * 3840) == 0
 
 
 def test_a_cancel_leaves_a_session_that_speaks_on(url: str) -> None:

@@ -47,8 +47,8 @@ class Session:
         self.dialect = VllmOmni(self.configure, FakeMouth(self.fake), self.outbox, limits)
         self.sent: list[dict[str, Any]] = []
 
-    async def configure(self, data: dict[str, Any]) -> Manner:
-        return Manner(engine.SpeechRequest(""), PCM, granularity(data))
+    async def configure(self, data: dict[str, Any]) -> tuple[Manner, list[str]]:
+        return Manner(engine.SpeechRequest(""), PCM, granularity(data)), []
 
     async def write(self, event: Event) -> None:
         frames = self.dialect.frames(event)

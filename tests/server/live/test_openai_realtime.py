@@ -377,7 +377,14 @@ def test_a_client_that_leaves_frees_everything(
         ('{"type": "response.create", "response": {"instructions": "Hi."}}', "nothing to speak"),
         ('{"type": "conversation.item.create"}', "`type` `message`"),
         ('{"type": "conversation.item.delete", "item_id": ["x"]}', "no item ['x']"),
-        ('{"type": "session.update", "session": {"max_output_tokens": 1e999}}', "4096"),
+        ('{"type": "session.update", "session": {"max_output_tokens": 1e999}}', "finite"),
+        ('{"type": "response.create", "response": {"metadata": {"x": NaN}}}', "got NaN"),
+        ('{"type": "session.update", "session": {"tools": [-Infinity]}}', "got -Infinity"),
+        (
+            '{"type": "session.update", "session": {"tools": ' + "[" * 900 + "]" * 900 + "}}",
+            "at most 64 deep",
+        ),
+        ("[" * 100_000, "not JSON"),
     ],
 )
 def test_a_bad_message_is_told_and_the_session_goes_on(
@@ -431,6 +438,17 @@ def test_what_the_engine_refuses_fails_the_response(client: Client, fake: FakeEn
     client.say("Two.")
     messages = client.upto("response.done")
     assert kinds(messages) == WHOLE and messages[-1]["response"]["status"] == "failed"
+
+
+def test_a_response_that_fails_before_its_first_sound_is_told_by_its_end_alone(
+    client: Client, fake: FakeEngine
+) -> None:
+    fake.script = Script(frames=0, fail=engine.GenerationFailed("no"))
+    client.say("One.")
+    messages = client.upto("response.done")
+    assert kinds(messages) == ["response.created", "response.done"]
+    response = messages[-1]["response"]
+    assert (response["status"], response["output"]) == ("failed", [])
 
 
 def test_more_text_than_may_wait_is_refused(client: Client) -> None:

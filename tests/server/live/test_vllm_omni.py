@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -277,6 +278,31 @@ def test_half_a_character_is_no_fault_of_ours(dial: Dial) -> None:
         assert client.until("session.done")[-1]["total_sentences"] == 1
 
 
+@pytest.mark.parametrize("granularity", ["none", "sentence"])
+def test_a_time_limit_holds_for_each_segment(
+    dial: Dial, fake: FakeEngine, granularity: str
+) -> None:
+    with dial() as client:
+        assert "at most 3600" in client.config(timeout=4000)["message"]
+    with dial() as client:
+        assert client.config(timeout=7, split_granularity=granularity) == {
+            "type": "session.configured"
+        }
+        client.send("input.text", text="Hello.")
+        client.send("input.done")
+        client.until("session.done")
+        assert [each["timeout_s"] for each in fake.envelopes] == [7.0]
+
+
+def test_what_has_no_effect_in_a_session_is_told(dial: Dial) -> None:
+    with dial() as client:
+        told = client.config(return_text=True, stream_format="sse", stream=False)
+        assert told == {
+            "type": "session.configured",
+            "warnings": ["no effect here: `stream_format`", "no effect here: `return_text`"],
+        }
+
+
 def test_unknown_fields_are_ignored(dial: Dial) -> None:
     with dial() as client:
         assert client.config(timestamp_type="word", dance=True)["type"] == "session.configured"
@@ -345,6 +371,24 @@ def test_a_session_closes_when_asked_after_what_was_flushed(dial: Dial, fake: Fa
         assert client.closed() == (1000, "session.close")
 
 
+def test_a_session_that_closes_says_what_was_flushed_and_drops_what_was_not(
+    dial: Dial, fake: FakeEngine
+) -> None:
+    fake.script = Script(frames=3, at_once=1)
+    with dial() as client:
+        client.config()
+        client.send("input.text", text="Hello.")
+        client.send("input.done")
+        client.send("input.text", text="Not this.")
+        client.send("session.close")
+        assert eventually(lambda: len(fake.lives) == 2 and len(fake.cancelled) == 1)
+        fake.advance(9)
+        messages = client.until("session.done")
+        assert [each["type"] for each in messages] == ["audio.start", "audio.done", "session.done"]
+        assert client.sound == pcm16(3)
+        assert client.closed() == (1000, "session.close")
+
+
 def test_a_session_closes_when_no_config_comes(dial: Dial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_omni, "CONFIG_S", 0.1)
     with dial() as client:
@@ -367,6 +411,23 @@ def test_a_session_closes_when_nothing_happens_but_not_while_it_speaks(
         fake.advance(9)
         messages = client.until("error")
         assert "0.2 s" in messages[-1]["message"]
+        assert client.closed() == (1000, "idle")
+
+
+def test_idle_time_begins_with_the_end_of_speech(
+    serve: Callable[..., Live], fake: FakeEngine
+) -> None:
+    fake.script = Script(frames=3, at_once=1)
+    with dialled(serve(live_idle_timeout_s=0.6).url) as client:
+        client.config()
+        client.send("input.text", text="Hello.")
+        client.send("input.done")
+        client.until("audio.start")
+        time.sleep(0.5)
+        speaks = time.monotonic()
+        fake.advance(9)
+        client.until("error")
+        assert time.monotonic() - speaks > 0.5
         assert client.closed() == (1000, "idle")
 
 
