@@ -76,4 +76,3 @@ def test_the_reference_mode_runs_in_f32(dtype: Any) -> None:
 def test_model_files_have_no_name_of_their_own_by_default(tmp_path: Any) -> None:
     files = ModelFiles(tmp_path / "talker.gguf", tmp_path / "codec.gguf")
     assert files.name is None
-    assert files.warnings == ()

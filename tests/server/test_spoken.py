@@ -102,7 +102,7 @@ def test_the_lexicon_reaches_the_engine(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("sent", "meant"), [("off", False), ("on", None), ("auto", None)])
+@pytest.mark.parametrize(("sent", "meant"), [("off", False), ("on", True), ("auto", None)])
 def test_elevenlabs_own_switch_is_followed(fake, http, sent, meant):
     body = {"text": "It costs $5.", "apply_text_normalization": sent}
     reply = http.post("/v1/text-to-speech/alloy", json=body)
