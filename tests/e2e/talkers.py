@@ -86,7 +86,8 @@ CARTESIA = Dialect(
     more=lambda text: {**_CARTESIA, "transcript": text, "continue": True},
     flush=({**_CARTESIA, "transcript": "", "continue": False},),
     cancels=({"context_id": "a", "cancel": True},),
-    ends=lambda message: message.get("type") == "done",
+    # A message without an id is a text of its own, and ends too.
+    ends=lambda message: message.get("type") == "done" and message["context_id"] == "a",
     cancelled=lambda message: message.get("status_code") == 499,
 )
 
