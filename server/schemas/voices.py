@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -144,23 +143,6 @@ class VoiceBody(BaseModel):
             raise InvalidRequest("`ref_text` needs `rvq_b64`, which it belongs to", "ref_text")
 
 
-class ConsentBody(BaseModel):
-    """The texts of a consent recording."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-    name: Label = Field(description="A label, such as who agreed")
-    language: Language = Field(description="A BCP-47 tag")
-
-    @classmethod
-    def checked(cls, data: Mapping[str, Any]) -> ConsentBody:
-        """The body made of a form's texts; `InvalidRequest` says what is wrong with it."""
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            raise as_invalid_request(dict(error.errors()[0])) from None
-
-
 class ConsentChange(BaseModel):
     """What can be changed about a consent recording."""
 
@@ -169,12 +151,19 @@ class ConsentChange(BaseModel):
     name: Label = Field(description="Its new label")
 
     @classmethod
-    def checked(cls, data: Any) -> ConsentChange:
-        """The body made of parsed JSON; `InvalidRequest` says what is wrong with it."""
+    def checked(cls, data: Any) -> Self:
+        """The body made of what was sent; `InvalidRequest` says what is wrong with it."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
             raise as_invalid_request(dict(error.errors()[0])) from None
+
+
+class ConsentBody(ConsentChange):
+    """The texts of a consent recording."""
+
+    name: Label = Field(description="A label, such as who agreed")
+    language: Language = Field(description="A BCP-47 tag")
 
 
 def _blank(value: Any) -> bool:
