@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _GROUP = Path("/sys/fs/cgroup")
 
@@ -20,6 +26,28 @@ def usable_cores(group: Path = _GROUP) -> int:
     else:
         allowed = os.cpu_count() or 1
     return max(1, math.ceil(min(allowed, _granted(group))))
+
+
+def aside(make: Callable[[], T]) -> T:
+    """What `make` gives, made on a thread that then ends; raises what it raises.
+
+    A thread that has multiplied in parallel keeps its helpers as long as it lives (OpenMP), and
+    once there are more helpers than cores all of them wait asleep, which makes every product of a
+    frame about twice as slow. So only the worker may live on after it has multiplied.
+    """
+    made: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(make())
+        except BaseException as error:
+            made.set_exception(error)
+
+    # A daemon, so that an interrupted caller need not wait for it.
+    thread = threading.Thread(target=run, name="framecast-aside", daemon=True)
+    thread.start()
+    thread.join()
+    return made.result()
 
 
 def _granted(group: Path) -> float:
@@ -38,4 +66,4 @@ def _granted(group: Path) -> float:
         return math.inf
 
 
-__all__ = ["usable_cores"]
+__all__ = ["aside", "usable_cores"]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 
-from engine.machine import usable_cores
+from engine.machine import aside, usable_cores
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +52,39 @@ def test_a_system_without_affinity_counts_its_cores(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert usable_cores(tmp_path) == 1
+
+
+COUNTED = """
+import os, torch, engine
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+torch.set_num_threads(engine.usable_cores())  # which makes helpers of its own
+before = threads()
+with engine.load(config=engine.EngineConfig(device="cpu", slots=2)) as speech:
+    speech.warm_up()
+    print(threads() - before - torch.get_num_threads())
+"""
+
+
+def test_what_is_made_aside_comes_back_and_its_thread_ends():
+    made = aside(threading.current_thread)
+    assert made is not threading.current_thread()
+    assert not made.is_alive()
+
+
+def test_what_fails_aside_fails_here():
+    with pytest.raises(ZeroDivisionError):
+        aside(lambda: 1 / 0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux does")
+def test_only_the_worker_keeps_helpers_that_multiply_with_it():
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == 0  # beyond the worker and its helpers

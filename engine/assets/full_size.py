@@ -32,7 +32,7 @@ from engine.config import (
     TalkerSpec,
     TextTokens,
 )
-from engine.convert.quantize import encode, parse_type, stored_size, tensor_type
+from engine.convert.quantize import encode, one_thread, parse_type, stored_size, tensor_type
 from engine.models.code_predictor import CodePredictor
 from engine.models.talker import Talker
 
@@ -100,7 +100,8 @@ def random_files(folder: Path, size: Size = "0.6b", quant: str = "q8_0") -> Mode
     for path, write in ((files.talker, _write_talker), (files.codec, _write_codec)):
         if not path.exists():
             draft = path.with_suffix(".part")
-            write(draft, _SIZES[size], kind)
+            with one_thread():
+                write(draft, _SIZES[size], kind)
             draft.replace(path)
     return files
 

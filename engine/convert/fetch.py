@@ -14,7 +14,7 @@ from engine.cache import built_once, cache_directory
 from engine.config import ModelFiles
 from engine.convert.checkpoint import Progress, convert_checkpoint
 from engine.convert.hub import Hub, UnreachableError
-from engine.convert.quantize import parse_type
+from engine.convert.quantize import one_thread, parse_type
 from engine.convert.repository import Repository
 from engine.errors import ModelFileError
 from engine.gguf.spec import read_model_spec
@@ -105,7 +105,8 @@ def _converted(
         growth = 2 if kind == "f32" else 1
         size = growth * sum(listing.files[name].size for name in names)
         paths = hub.download(listing, names, (home, size))
-        convert_checkpoint(paths["config.json"].parent, folder, kind, progress=progress)
+        with one_thread():
+            convert_checkpoint(paths["config.json"].parent, folder, kind, progress=progress)
 
     folder = built_once(home / f"{listing.commit}-{kind}", build)
     return ModelFiles(folder / "talker.gguf", folder / "codec.gguf", hub.repo.partition("/")[2])

@@ -7,7 +7,8 @@ activation depends on stays F32, and what has no whole blocks in its rows become
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,18 @@ def stored_size(shape: Sequence[int], kind: GGMLQuantizationType) -> int:
     """Bytes a tensor of this shape takes as `kind`."""
     block, block_bytes = GGML_QUANT_SIZES[kind]
     return math.prod(shape) // block * block_bytes
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep torch to the calling thread, so that none of its helpers outlives a conversion; see
+    `engine.machine.aside`. Conversions are bound by reading and writing."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def encode(name: str, values: torch.Tensor, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
