@@ -6,7 +6,12 @@ Names are imported on first use, so that `import engine` costs no torch.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+# OpenMP's helpers stay busy for milliseconds when they have nothing to do, beside other threads
+# that have. It reads this when torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 _HOME = {
     "DEFAULT_TEXT_STEPS": "engine.text.steps",

@@ -19,6 +19,8 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -42,8 +44,27 @@ from engine.models.kernels import BFloat16, Float32, Kernel, module_nbytes
 log = logging.getLogger("framecast.engine")
 
 _HEAVY = 2_000_000  # values of a weight
+_MANY = 250_000
 _COLUMNS = 160  # a measured convolution makes so many, and one frame of the middle of the chain
 _REPEATS = 5
+
+
+# A weight F32[N, K], K a multiple of 32, and its bias, as a product of F32 rows
+Native = Callable[[Tensor, Tensor | None], Kernel]
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What the layers are packed as: `native` products for those whose weights are many and whose
+    signals are short, `dtype` for all others."""
+
+    dtype: torch.dtype
+    native: Native | None = None
+
+    def product(self, weight: Tensor, bias: Tensor | None) -> Kernel:
+        if self.native and weight.numel() >= _MANY and weight.shape[1] % 32 == 0:
+            return self.native(weight, bias)
+        return BFloat16(weight, bias) if self.dtype is torch.bfloat16 else Float32(weight, bias)
 
 
 class Activation(nn.Module):
@@ -84,7 +105,7 @@ class Convolution(nn.Module):
         key: str,
         weight: Tensor,
         bias: Tensor,
-        dtype: torch.dtype,
+        how: How,
         *,
         dilation: int = 1,
         groups: int = 1,
@@ -92,24 +113,24 @@ class Convolution(nn.Module):
     ) -> None:
         super().__init__()
         self.key = key
-        self.dtype = dtype
+        self.dtype = how.dtype
         self.channels = weight.shape[1] * groups
         self.taps, self.dilation, self.groups = weight.shape[2], dilation, groups
         self.context = (self.taps - 1) * dilation
-        self.snake = None if snake is None else Activation(snake, dtype)
+        self.snake = None if snake is None else Activation(snake, how.dtype)
         self.product: Kernel | None = None
         if groups == 1 and (self.taps == 1 or weight.numel() >= _HEAVY):
-            self.product = _product(weight.permute(0, 2, 1).flatten(1), bias, dtype)
+            self.product = how.product(weight.permute(0, 2, 1).flatten(1), bias)
         else:
-            image = weight.to(dtype).unsqueeze(2).contiguous(memory_format=torch.channels_last)
+            image = weight.to(how.dtype).unsqueeze(2).contiguous(memory_format=torch.channels_last)
             self.register_buffer("weight", image)
-            self.register_buffer("bias", bias.to(dtype))
+            self.register_buffer("bias", bias.to(how.dtype))
 
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
         joined = self._joined(x, state)
         if self.product is not None:
             made: Tensor = self.product(self._columns(joined, x.shape[1]))
-            return made
+            return made.to(self.dtype)
         image = joined.unsqueeze(1).permute(0, 3, 1, 2)  # channels-last; nothing is moved
         dilation = (1, self.dilation)
         out = F.conv2d(image, self.weight, self.bias, dilation=dilation, groups=self.groups)
@@ -149,13 +170,13 @@ class Upsampling(nn.Module):
         self,
         key: str,
         conv: CausalConvTranspose1d,
-        dtype: torch.dtype,
+        how: How,
         snake: Snake | None = None,
     ) -> None:
         super().__init__()
         self.stride = conv.stride
         weight, bias = spread(conv.weight, conv.stride), conv.bias.repeat(conv.stride)
-        self.conv = Convolution(key, weight, bias, dtype, snake=snake)
+        self.conv = Convolution(key, weight, bias, how, snake=snake)
         _forget(conv)
 
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
@@ -175,10 +196,10 @@ def spread(weight: Tensor, stride: int) -> Tensor:
 class PackedUnit(nn.Module):
     """`ResidualUnit`."""
 
-    def __init__(self, key: str, unit: ResidualUnit, dtype: torch.dtype) -> None:
+    def __init__(self, key: str, unit: ResidualUnit, how: How) -> None:
         super().__init__()
-        self.conv1 = convolution(f"{key}.conv1", unit.conv1, dtype, unit.act1)
-        self.conv2 = convolution(f"{key}.conv2", unit.conv2, dtype, unit.act2)
+        self.conv1 = convolution(f"{key}.conv1", unit.conv1, how, unit.act1)
+        self.conv2 = convolution(f"{key}.conv2", unit.conv2, how, unit.act2)
 
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
         out: Tensor = self.conv2(self.conv1(x, state), state)
@@ -188,11 +209,11 @@ class PackedUnit(nn.Module):
 class PackedBlock(nn.Module):
     """`UpBlock`."""
 
-    def __init__(self, key: str, block: UpBlock, dtype: torch.dtype) -> None:
+    def __init__(self, key: str, block: UpBlock, how: How) -> None:
         super().__init__()
-        self.conv_t = Upsampling(f"{key}.conv_t", block.conv_t, dtype, block.snake)
+        self.conv_t = Upsampling(f"{key}.conv_t", block.conv_t, how, block.snake)
         self.res = nn.ModuleList(
-            PackedUnit(f"{key}.res.{index}", unit, dtype)  # type: ignore[arg-type]
+            PackedUnit(f"{key}.res.{index}", unit, how)  # type: ignore[arg-type]
             for index, unit in enumerate(block.res)
         )
 
@@ -206,13 +227,13 @@ class PackedBlock(nn.Module):
 class PackedUpsample(nn.Module):
     """`UpsampleStage`; between its layers' products everything is F32."""
 
-    def __init__(self, key: str, stage: UpsampleStage, dtype: torch.dtype) -> None:
+    def __init__(self, key: str, stage: UpsampleStage, how: How) -> None:
         super().__init__()
-        self.conv = Upsampling(f"{key}.conv", stage.conv, dtype)
-        self.dwconv = convolution(f"{key}.dwconv", stage.dwconv, dtype)
+        self.conv = Upsampling(f"{key}.conv", stage.conv, how)
+        self.dwconv = convolution(f"{key}.dwconv", stage.dwconv, how)
         self.norm, self.gamma = stage.norm, stage.gamma
-        self.pwconv1 = linear(stage.pwconv1, dtype)
-        self.pwconv2 = linear(stage.pwconv2, dtype)
+        self.pwconv1 = linear(stage.pwconv1, how)
+        self.pwconv2 = linear(stage.pwconv2, how)
 
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
         x = self.conv(x, state)
@@ -228,22 +249,26 @@ class PackedDecoder(nn.Module):
     Args:
         decoder: F32; its weights are taken, one layer after the other, and it is of no use then.
         dtype: BF16 or F32.
+        native: makes products of weights that take longer to read than to multiply.
     """
 
-    def __init__(self, decoder: CodecDecoder, dtype: torch.dtype) -> None:
+    def __init__(
+        self, decoder: CodecDecoder, dtype: torch.dtype, native: Native | None = None
+    ) -> None:
         super().__init__()
         self.spec = decoder.spec
         self.dtype = dtype
+        how = How(dtype, native)
         self.vq_first, self.vq_rest = decoder.vq_first, decoder.vq_rest
-        self.pre_conv = convolution("pre_conv", decoder.pre_conv, dtype)
+        self.pre_conv = convolution("pre_conv", decoder.pre_conv, how)
         self.pre_tfm = decoder.pre_tfm
         for block in (self.pre_tfm, *self.pre_tfm.blk):
-            _pack_linears(block, dtype)
+            _pack_linears(block, how)
         upsample = [
-            PackedUpsample(f"upsample.{index}", stage, dtype)  # type: ignore[arg-type]
+            PackedUpsample(f"upsample.{index}", stage, how)  # type: ignore[arg-type]
             for index, stage in enumerate(decoder.upsample)
         ]
-        stages = [*upsample, *_chain(decoder.dec, dtype)]
+        stages = [*upsample, *_chain(decoder.dec, how)]
         self.stages = nn.ModuleList(stages)
 
     @property
@@ -284,16 +309,14 @@ class PackedDecoder(nn.Module):
         return samples
 
 
-def convolution(
-    key: str, conv: CausalConv1d, dtype: torch.dtype, snake: Snake | None = None
-) -> Convolution:
+def convolution(key: str, conv: CausalConv1d, how: How, snake: Snake | None = None) -> Convolution:
     """Pack a layer, whose weights are given up."""
     assert conv.bias is not None
     packed = Convolution(
         key,
         conv.weight,
         conv.bias,
-        dtype,
+        how,
         dilation=conv.dilation[0],
         groups=conv.groups,
         snake=snake,
@@ -302,38 +325,34 @@ def convolution(
     return packed
 
 
-def linear(layer: nn.Linear, dtype: torch.dtype) -> Kernel:
+def linear(layer: nn.Linear, how: How) -> Kernel:
     """Pack a layer, whose weights are given up."""
     weight, bias = layer.weight, layer.bias
-    packed = _product(weight, bias, dtype)
+    packed = how.product(weight, bias)
     _forget(layer)
     return packed
 
 
-def _product(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Kernel:
-    return BFloat16(weight, bias) if dtype is torch.bfloat16 else Float32(weight, bias)
-
-
-def _chain(stages: nn.ModuleList, dtype: torch.dtype) -> list[nn.Module]:
+def _chain(stages: nn.ModuleList, how: How) -> list[nn.Module]:
     """The DAC chain; the last convolution takes the snake before it."""
     chain: list[nn.Module] = []
     snake: Snake | None = None
     for index, stage in enumerate(stages):
         key = f"dec.{index}"
         if isinstance(stage, UpBlock):
-            chain.append(PackedBlock(key, stage, dtype))
+            chain.append(PackedBlock(key, stage, how))
         elif isinstance(stage, ConvStage):
-            chain.append(convolution(f"{key}.conv", stage.conv, dtype, snake))
+            chain.append(convolution(f"{key}.conv", stage.conv, how, snake))
         else:
             assert isinstance(stage, SnakeStage)
             snake = stage.snake
     return chain
 
 
-def _pack_linears(module: nn.Module, dtype: torch.dtype) -> None:
+def _pack_linears(module: nn.Module, how: How) -> None:
     for name, child in module.named_children():
         if isinstance(child, nn.Linear):
-            setattr(module, name, linear(child, dtype))
+            setattr(module, name, linear(child, how))
 
 
 def _forget(module: nn.Module) -> None:
@@ -355,7 +374,7 @@ def _measure(channels: int, dtype: torch.dtype) -> float:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(channels, channels, 7, generator=generator) / (7 * channels) ** 0.5
     x = torch.randn(1, _COLUMNS, channels, generator=generator)
-    conv = Convolution("", weight, torch.zeros(channels), dtype)
+    conv = Convolution("", weight, torch.zeros(channels), How(dtype))
     given, best = x.to(dtype), math.inf
     for _ in range(_REPEATS):
         state = CodecState({"": given.new_zeros(1, conv.context, channels)}, torch.zeros(1), {})

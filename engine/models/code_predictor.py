@@ -8,6 +8,7 @@ code. State-dict names are the GGUF names after "code_pred.".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +16,25 @@ from torch import Tensor, nn
 from engine.config import TalkerSpec
 from engine.models.fused import stack_rope
 from engine.models.kv_cache import KVCache
-from engine.models.layers import Attend, DecoderLayer, RMSNorm, Rope, RopeTable
+from engine.models.layers import Attend, DecoderLayer, RMSNorm, Rope, RopeTable, Stack
+
+if TYPE_CHECKING:
+    from engine.native.predictor import NativeFrame
 
 # (index of the acoustic code from 0, F32 logits [B, vocab]) -> codes int64[B]
 Draw = Callable[[int, Tensor], Tensor]
+
+
+@runtime_checkable
+class Drawing(Protocol):
+    """A `Draw` that can be done elsewhere, by what it does per lane."""
+
+    def __call__(self, step: int, scores: Tensor, /) -> Tensor: ...
+
+    def lanes(self) -> Sequence[Tensor]:
+        """Of each lane: F32 divisor of scores, int64 top k (0 keeps all), F32 top p, int64 greedy
+        (0 or 1), F32[steps] random numbers."""
+        ...
 
 
 class CodePredictor(nn.Module):
@@ -36,7 +52,10 @@ class CodePredictor(nn.Module):
             self.mtp_proj: nn.Module = nn.Linear(spec.talker.hidden, width)
         else:
             self.mtp_proj = nn.Identity()
-        self.blk = nn.ModuleList(DecoderLayer(spec.predictor) for _ in range(spec.predictor.layers))
+        self.fast: NativeFrame | None = None
+        self.blk: nn.Module = Stack(
+            DecoderLayer(spec.predictor) for _ in range(spec.predictor.layers)
+        )
         self.output_norm = RMSNorm(width, spec.predictor.norm_eps)
         self.lm_head = nn.ModuleList(
             nn.Linear(width, spec.predictor_vocab, bias=False) for _ in range(acoustic)
@@ -48,10 +67,7 @@ class CodePredictor(nn.Module):
 
     def forward(self, x: Tensor, rope: Rope, attends: Sequence[Attend]) -> Tensor:
         """Inputs [B, T, talker hidden] -> hidden states after the final norm [B, T, width]."""
-        x = self.mtp_proj(x)
-        for block, attend in zip(self.blk, attends, strict=True):
-            x = block(x, rope, attend)
-        normed: Tensor = self.output_norm(x)
+        normed: Tensor = self.output_norm(self.blk(self.mtp_proj(x), rope, attends))
         return normed
 
     def predict(
@@ -70,6 +86,8 @@ class CodePredictor(nn.Module):
             codes int64[B, code_groups - 1] and the sum of all embeddings of the frame, code 0
             included [B, talker hidden].
         """
+        if self.fast is not None and isinstance(draw, Drawing):
+            return self.fast.predict(hidden, first, cache, draw.lanes())
         width = len(hidden)
         total = first
         codes: list[Tensor] = []

@@ -18,12 +18,20 @@ from torch import Tensor, nn
 
 from engine.config import DecoderSpec
 from engine.models.kernels import Kernel, refine
-from engine.models.layers import Attend, DecoderLayer, Rope, RopeTable, attend_causal, rope_angles
+from engine.models.layers import (
+    Attend,
+    DecoderLayer,
+    Rope,
+    RopeTable,
+    Stack,
+    attend_causal,
+    rope_angles,
+)
 
 # (names of the plain linears, their weights one above the other, typical inputs) -> their product
 Pack = Callable[[tuple[str, ...], Tensor, Tensor], Kernel]
 
-_PRODUCTS = {
+PRODUCTS = {
     "qkv": ("attn_q", "attn_k", "attn_v"),
     "output": ("attn_output",),
     "gate_up": ("ffn_gate", "ffn_up"),
@@ -85,9 +93,9 @@ def _split(x: Tensor, width: int) -> Tensor:
     return x.view(*x.shape[:-1], -1, width)
 
 
-def stack_rope(blocks: nn.ModuleList, spec: DecoderSpec, positions: int, like: Tensor) -> RopeTable:
+def stack_rope(blocks: nn.Module, spec: DecoderSpec, positions: int, like: Tensor) -> RopeTable:
     """The table that a stack's blocks want, on the device and in the dtype of `like`."""
-    if isinstance(blocks[0], FusedLayer):
+    if isinstance(blocks, Stack) and isinstance(blocks[0], FusedLayer):
         return TurnTable(spec, positions, like.device)
     return RopeTable(spec, positions, like.device, like.dtype)
 
@@ -114,14 +122,14 @@ def fuse(
         layer.get_submodule(names[0]).register_forward_pre_hook(
             lambda _, given, kept=product: inputs.__setitem__(kept, given[0])
         )
-        for product, names in _PRODUCTS.items()
+        for product, names in PRODUCTS.items()
     ]
     out: Tensor = layer(x, rope, attend_causal)
     for hook in hooks:
         hook.remove()
     products = {
         product: pack(names, _weights(layer, spec, names), inputs[product])
-        for product, names in _PRODUCTS.items()
+        for product, names in PRODUCTS.items()
     }
     for product in ("output", "down"):  # they are added to what all later layers read
         refine(products[product])
@@ -140,4 +148,4 @@ def _reordered(name: str, layer: DecoderLayer, spec: DecoderSpec) -> Tensor:
     return heads[:, pair_order(spec.head_dim)].flatten(0, 1)
 
 
-__all__ = ["FusedLayer", "Pack", "TurnTable", "fuse", "pair_order", "stack_rope"]
+__all__ = ["PRODUCTS", "FusedLayer", "Pack", "TurnTable", "fuse", "pair_order", "stack_rope"]

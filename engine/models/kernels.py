@@ -5,6 +5,8 @@ which is its plain twin; `bf16` takes and gives BF16 rows too. It owns its weigh
 layout; the F32 ones can be dropped.
 
     kind      weights                      activations            accumulated in
+    native    int8 or int4, a scale per    int8, a scale per      int32 per block, then F32
+              block of 32                  block of 32
     int8      int8, one scale per row      int8, one scale/row    int32, exact
     int8w     int8, one scale per row      BF16                   F32
     bf16      BF16, laid out by oneDNN     BF16                   F32
@@ -12,31 +14,38 @@ layout; the F32 ones can be dropped.
 
 `int8` gives a row the same bits at every batch width: its activations are scaled by the row's own
 largest value and whole numbers are summed. Where one int8 per activation is too coarse (a few
-values tower over the rest), `terms` 2 adds a second one for what the first left over.
+values tower over the rest), `terms` 2 adds a second one for what the first left over. `native`
+does so too, see `engine.native`; where it is chosen, whole stacks run in it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    from engine.native.team import Team
+
 log = logging.getLogger("framecast.engine")
 
-Kind = Literal["int8", "int8w", "bf16", "f32"]
+Kind = Literal["native", "int8", "int8w", "bf16", "f32"]
 
 COSINE = 0.9995  # a kernel that is further from F32 is not used
 COARSE = 0.02  # relative error from which a second term is worth its time
 _LEVELS = 127
 _REPEATS = 5
+_BLOCK = 32  # values under one scale of `native`
+_BETWEEN = 1.5  # what else a product of another kind costs, at the least
 _MEASURED_BYTES = 32 << 20  # weights are read from memory, so measure more than fits near the core
 
 
@@ -144,9 +153,10 @@ _KERNELS: dict[Kind, Callable[[Tensor, Tensor | None], Kernel]] = {
 }
 # What a stored type may be multiplied as: nothing coarser than the file itself, but for int8's
 # one scale per row in place of one per block.
-_BLOCKLESS = frozenset({"F32", "F16", "BF16"})
+WHOLE_TYPES = frozenset({"F32", "F16", "BF16"})
 _WHOLE: tuple[Kind, ...] = ("bf16", "f32")
 _QUANTISED: tuple[Kind, ...] = ("int8", "int8w", "bf16", "f32")
+_FOUR_BITS = frozenset({"Q4_0"})
 
 
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,17 +167,36 @@ def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The kernels chosen: for quantised tensors and for whole ones (F32, F16, BF16)."""
+    """The kernels chosen: for quantised tensors and for whole ones (F32, F16, BF16).
+
+    `odd` is for quantised rows that `native` cannot take; `team` runs what is native.
+    """
 
     quantised: Kind
     whole: Kind
+    odd: Kind = "f32"
+    team: Team | None = None
 
-    def kind(self, stored: Iterable[str]) -> Kind:
-        """The kernel for tensors stored as "Q8_0", "F16", ... and multiplied together."""
-        return self.quantised if _BLOCKLESS.isdisjoint(stored) else self.whole
+    def kind(self, stored: Iterable[str], width: int = _BLOCK) -> Kind:
+        """The kernel for tensors stored as "Q8_0", "F16", ... and multiplied together, by rows of
+        `width`."""
+        if not WHOLE_TYPES.isdisjoint(stored):
+            return self.whole
+        return self.odd if self.quantised == "native" and width % _BLOCK else self.quantised
+
+    def native(self, stored: Iterable[str]) -> Callable[[Tensor, Tensor | None], Kernel] | None:
+        """What packs other weights of a file that stores some as quantised blocks; None where
+        that is not `native`."""
+        if self.quantised != "native" or WHOLE_TYPES.issuperset(stored):
+            return None
+        return lambda weight, bias: _made("native", weight, bias, self.team)
+
+    def bits(self, stored: Iterable[str]) -> int:
+        """What `native` keeps the weights of quantised tensors in."""
+        return 4 if _FOUR_BITS.issuperset(stored) else 8
 
     def pack(
-        self, stored: Iterable[str], weight: Tensor, bias: Tensor | None, sample: Tensor
+        self, stored: Collection[str], weight: Tensor, bias: Tensor | None, sample: Tensor
     ) -> Kernel:
         """Pack a weight [N, K] that the file stores as `stored`.
 
@@ -175,11 +204,23 @@ class Plan:
             sample: typical inputs F32[..., K]; where int8 activations lose too much of them, they
                 get a second term.
         """
-        kernel = _KERNELS[self.kind(stored)](weight, bias)
+        kind = self.kind(stored, weight.shape[1])
+        kernel = _made(kind, weight, bias, self.team, self.bits(stored))
         if isinstance(kernel, Int8):
             lost = _error(kernel(sample), F.linear(sample, weight, bias))
             kernel.terms = 1 if lost < COARSE else 2
         return kernel
+
+
+def _made(
+    kind: Kind, weight: Tensor, bias: Tensor | None, team: Team | None, bits: int = 8
+) -> Kernel:
+    if kind != "native":
+        return _KERNELS[kind](weight, bias)
+    from engine.native.packed import Native  # noqa: PLC0415 - where the CPU has what it needs
+
+    assert team is not None
+    return Native(weight, bias, team, bits)
 
 
 def refine(kernel: Kernel) -> Kernel:
@@ -190,13 +231,15 @@ def refine(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def choose(width: int, height: int, widths: Sequence[int]) -> Plan:
-    """Measure the kernels on random weights [height, width] at the given batch widths.
+def choose(width: int, height: int, widths: Sequence[int], team: Team | None = None) -> Plan:
+    """Measure the kernels on random weights [height, width] at the given batch widths; `native`
+    takes part where there is a team.
 
     The fastest in the geometric mean over the widths wins; kernels this machine lacks, or computes
     too coarsely, do not take part. Takes a fraction of a second.
     """
-    spent = {kind: _measure(kind, width, height, widths) for kind in _KERNELS}
+    kinds: tuple[Kind, ...] = _QUANTISED if team is None else ("native", *_QUANTISED)
+    spent = {kind: _measure(kind, width, height, widths, team) for kind in kinds}
     for kind, times in spent.items():
         told = "not on this machine" if times is None else _table(widths, times)
         log.info("kernel %s, %d x %d: %s", kind, height, width, told)
@@ -205,7 +248,10 @@ def choose(width: int, height: int, widths: Sequence[int]) -> Plan:
         times = spent[kind]
         return float("inf") if times is None else float(torch.tensor(times).log().mean())
 
-    return Plan(min(_QUANTISED, key=total), min(_WHOLE, key=total))
+    odd = min(_QUANTISED, key=total)
+    # Nothing stands between the products of a native stack, which a single product cannot show.
+    native = team is not None and total("native") <= total(odd) + math.log(_BETWEEN)
+    return Plan("native" if native else odd, min(_WHOLE, key=total), odd, team)
 
 
 def _table(widths: Sequence[int], times: Sequence[float]) -> str:
@@ -214,16 +260,18 @@ def _table(widths: Sequence[int], times: Sequence[float]) -> str:
 
 
 @torch.inference_mode()
-def _measure(kind: Kind, width: int, height: int, widths: Sequence[int]) -> list[float] | None:
+def _measure(
+    kind: Kind, width: int, height: int, widths: Sequence[int], team: Team | None
+) -> list[float] | None:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(height, width, generator=generator) / width**0.5
     x = torch.randn(max(widths), width, generator=generator)
     try:
-        kernel = _KERNELS[kind](weight, None)
+        kernel = _made(kind, weight, None, team)
         if not agrees(kernel(x), F.linear(x, weight)):
             return None
         copies = min(16, max(1, _MEASURED_BYTES // kernel.packed_nbytes))
-        kernels = [kernel, *(_KERNELS[kind](weight, None) for _ in range(copies - 1))]
+        kernels = [kernel, *(_made(kind, weight, None, team) for _ in range(copies - 1))]
         return [_shortest(kernels, x[:count]) for count in widths]
     except (RuntimeError, NotImplementedError, AttributeError) as error:
         log.debug("kernel %s does not run here: %s", kind, error)
@@ -276,6 +324,7 @@ def module_nbytes(module: nn.Module) -> int:
 
 
 __all__ = [
+    "WHOLE_TYPES",
     "BFloat16",
     "Float32",
     "Int8",

@@ -11,13 +11,34 @@ Attention reads exactly the positions written, so unused rows may hold NaN (and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from engine.config import DecoderSpec
 from engine.models.layers import Attend, attend_causal, attend_one, attend_seen
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Where each row of a batch [B, T] stands, one row after the other: int64[B * T] each."""
+
+    cache: KVCache
+    slots: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+
+
+class Attends(list[Attend]):
+    """One `Attend` per layer, and where the rows stand, for a stack that attends by itself."""
+
+    def __init__(self, each: Iterable[Attend], rows: Rows | None) -> None:
+        super().__init__(each)
+        self.rows = rows
 
 
 class KVCache:
@@ -40,7 +61,7 @@ class KVCache:
         self.positions = positions
         self.length = [0] * slots
         self._nan_fill = nan_fill
-        self._lockstep: dict[tuple[int, int, int], list[Attend]] = {}
+        self._lockstep: dict[tuple[int, int, int], Attends] = {}
 
     @property
     def nbytes(self) -> int:
@@ -53,7 +74,7 @@ class KVCache:
             self.k[:, slot].fill_(float("nan"))
             self.v[:, slot].fill_(float("nan"))
 
-    def prefill(self, slot: int, count: int) -> list[Attend]:
+    def prefill(self, slot: int, count: int) -> Attends:
         """One `Attend` per layer for the next `count` positions of a slot, all at once."""
         start = self.length[slot]
         end = self.length[slot] = start + count
@@ -71,7 +92,7 @@ class KVCache:
 
             return attend
 
-        return [layer(index) for index in range(len(self.k))]
+        return self._attends(layer, [slot] * count, range(start, end))
 
     def rows(self, slot: int) -> tuple[Tensor, Tensor]:
         """A copy of a slot's keys and values, each [layers, kv heads, positions, head dim]."""
@@ -84,7 +105,7 @@ class KVCache:
         self.k[:, slot, :, :length] = k
         self.v[:, slot, :, :length] = v
 
-    def decode(self, rows: Sequence[int | None]) -> list[Attend]:
+    def decode(self, rows: Sequence[int | None]) -> Attends:
         """One `Attend` per layer for the next position of each row's slot, lane by lane.
 
         `rows` names the slot of each batch row; a row that is None is idle: nothing is written
@@ -115,9 +136,11 @@ class KVCache:
 
             return attend
 
-        return [layer(index) for index in range(len(self.k))]
+        if None in rows:
+            return Attends(map(layer, range(len(self.k))), None)
+        return self._attends(layer, [slot for _, slot in lanes], [n - 1 for _, _, n in reads])
 
-    def lockstep(self, width: int, start: int, count: int) -> list[Attend]:
+    def lockstep(self, width: int, start: int, count: int) -> Attends:
         """One `Attend` per layer for positions start..start+count of lanes 0..width, all alike.
 
         The code predictor's way: its cache lives for one frame and every lane is at the same
@@ -128,7 +151,7 @@ class KVCache:
             self._lockstep[key] = self._steps(width, start, count)
         return self._lockstep[key]
 
-    def _steps(self, width: int, start: int, count: int) -> list[Attend]:
+    def _steps(self, width: int, start: int, count: int) -> Attends:
         end = start + count
 
         def layer(index: int) -> Attend:
@@ -142,7 +165,12 @@ class KVCache:
 
             return attend
 
-        return [layer(index) for index in range(len(self.k))]
+        slots = np.repeat(np.arange(width), count)
+        return self._attends(layer, slots, np.tile(np.arange(start, end), width))
+
+    def _attends(self, layer: Callable[[int], Attend], slots: Any, positions: Any) -> Attends:
+        rows = Rows(self, np.array(slots, np.int64), np.array(positions, np.int64))
+        return Attends(map(layer, range(len(self.k))), rows)
 
 
-__all__ = ["KVCache"]
+__all__ = ["Attends", "KVCache", "Rows"]

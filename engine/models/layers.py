@@ -8,7 +8,7 @@ Training hands it `attend_causal`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -141,12 +141,28 @@ class DecoderLayer(nn.Module):
         return x.view(batch, count, -1, self.head_dim).transpose(1, 2)
 
 
+class Stack(nn.ModuleList):
+    """Layers one after the other."""
+
+    @property
+    def packed(self) -> bool:
+        """The layers are those of fast kernels."""
+        return not isinstance(self[0], DecoderLayer)
+
+    def forward(self, x: Tensor, rope: Rope, attends: Sequence[Attend]) -> Tensor:
+        """x [B, T, hidden] -> [B, T, hidden]."""
+        for layer, attend in zip(self, attends, strict=True):
+            x = layer(x, rope, attend)
+        return x
+
+
 __all__ = [
     "Attend",
     "DecoderLayer",
     "RMSNorm",
     "Rope",
     "RopeTable",
+    "Stack",
     "attend_causal",
     "attend_one",
     "attend_seen",

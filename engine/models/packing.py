@@ -6,17 +6,25 @@ dropped, so that no more than one block is ever held twice.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
 from engine.config import DecoderSpec, TalkerSpec
 from engine.gguf.tensors import TensorFile, check_entries, load_module
 from engine.models.code_predictor import CodePredictor
-from engine.models.fused import fuse
+from engine.models.fused import PRODUCTS, fuse
 from engine.models.kernels import Kernel, Plan, refine
-from engine.models.layers import rope_table
+from engine.models.layers import Stack, rope_table
 from engine.models.talker import Talker, TextProjection
 
+if TYPE_CHECKING:
+    from engine.native.predictor import NativeFrame
+    from engine.native.team import Team
+
+LINEARS = tuple(name for names in PRODUCTS.values() for name in names)
 _POSITIONS = 32  # of the typical inputs
 _CPU = torch.device("cpu")
 
@@ -47,8 +55,13 @@ class _Packer:
         assert isinstance(linear, nn.Linear)
         return refine(self.linear(linear, path, x)[0])
 
-    def stack(self, blocks: nn.ModuleList, path: str, spec: DecoderSpec, x: Tensor) -> Tensor:
-        """Replace the blocks of a stack by packed ones; what the plain ones make of x [B, T, .]."""
+    def stack(
+        self, blocks: nn.Module, path: str, spec: DecoderSpec, x: Tensor
+    ) -> tuple[nn.Module, Tensor]:
+        """Pack the blocks of a stack; also what the plain ones make of x [B, T, hidden]."""
+        assert isinstance(blocks, Stack)
+        if (team := self._plan.team) and self._native(blocks, path, spec):
+            return self._native_stack(blocks, path, spec, team), x
         rope = rope_table(spec, torch.arange(x.shape[1]), torch.float32)
         for index, block in enumerate(blocks):
             here = f"{path}.{index}"
@@ -58,13 +71,53 @@ class _Packer:
                 return self._pack(tuple(f"{at}.{name}" for name in names), weight, None, x)
 
             blocks[index], x = fuse(block, spec, x, rope, pack)  # type: ignore[arg-type]
-        return x
+        return blocks, x
+
+    def _native(self, blocks: Stack, path: str, spec: DecoderSpec) -> bool:
+        """Every product of the stack can be native."""
+        products = (f"{path}.{i}.{name}" for i in range(len(blocks)) for name in LINEARS)
+        kinds = {self._plan.kind(self._stored((each,))) for each in products}
+        return kinds == {"native"} and whole_blocks(spec)
+
+    def _native_stack(self, blocks: Stack, path: str, spec: DecoderSpec, team: Team) -> nn.Module:
+        from engine.native.stack import NativeStack, pack_layer  # noqa: PLC0415
+
+        layers = []
+        for index, block in enumerate(blocks):
+            here = f"{path}.{index}"
+            self.read(block, f"{here}.")
+            bits = {
+                product: self._plan.bits(self._stored(f"{here}.{name}" for name in names))
+                for product, names in PRODUCTS.items()
+            }
+            layers.append(pack_layer(block, bits))  # type: ignore[arg-type]
+            block.to("meta")
+        return NativeStack(spec, layers, team)
+
+    def frame(self, predictor: CodePredictor) -> NativeFrame | None:
+        """All of the predictor's steps in one call, if all its products are native."""
+        if (team := self._plan.team) is None:
+            return None
+        from engine.native.predictor import native_frame  # noqa: PLC0415
+
+        tables = [table.get_parameter("weight") for table in predictor.codec_embd]
+        norm = predictor.output_norm.weight
+        return native_frame(
+            predictor.blk, list(predictor.lm_head), tables, norm, predictor.mtp_proj, team=team
+        )
 
     def _pack(
         self, paths: tuple[str, ...], weight: Tensor, bias: Tensor | None, x: Tensor
     ) -> Kernel:
-        stored = {self._file.type_of(f"{self._prefix}{path}.weight") for path in paths}
-        return self._plan.pack(stored, weight, bias, x)
+        return self._plan.pack(self._stored(paths), weight, bias, x)
+
+    def _stored(self, paths: Iterable[str]) -> set[str]:
+        return {self._file.type_of(f"{self._prefix}{path}.weight") for path in paths}
+
+
+def whole_blocks(spec: DecoderSpec) -> bool:
+    """The widths of a stack can be cut into blocks of 32."""
+    return not any(width % 32 for width in (spec.hidden, spec.ffn, spec.head_dim))
 
 
 @torch.no_grad()
@@ -92,7 +145,8 @@ def _pack_talker(talker: Talker, spec: TalkerSpec, packer: _Packer) -> Tensor:
     text = talker.text_embd(torch.randint(spec.text_vocab, (1, _POSITIONS), generator=chance))
     codes = torch.randint(spec.predictor_vocab, (1, _POSITIONS), generator=chance)
     projected = _pack_projection(talker.text_proj, packer, text)
-    x = packer.stack(talker.blk, "blk", spec.talker, projected + talker.codec_embd(codes))
+    given = projected + talker.codec_embd(codes)
+    talker.blk, x = packer.stack(talker.blk, "blk", spec.talker, given)
     hidden: Tensor = talker.output_norm(x)
     talker.codec_head = packer.head(talker.codec_head, "codec_head", hidden)
     return hidden
@@ -123,9 +177,11 @@ def _pack_predictor(
     x = torch.cat((frames, torch.stack(embedded, dim=1)), dim=1)
     if isinstance(predictor.mtp_proj, nn.Linear):
         predictor.mtp_proj, x = packer.linear(predictor.mtp_proj, "mtp_proj", x)
-    x = predictor.output_norm(packer.stack(predictor.blk, "blk", spec.predictor, x))
+    predictor.blk, x = packer.stack(predictor.blk, "blk", spec.predictor, x)
+    x = predictor.output_norm(x)
     for index, head in enumerate(predictor.lm_head):
         predictor.lm_head[index] = packer.head(head, f"lm_head.{index}", x[:, index + 1])
+    predictor.fast = packer.frame(predictor)
 
 
 __all__ = ["load_packed"]

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.config import TalkerSpec
-from engine.models.fused import FusedLayer, stack_rope
-from engine.models.layers import Attend, DecoderLayer, RMSNorm, Rope, RopeTable
+from engine.models.fused import stack_rope
+from engine.models.layers import Attend, DecoderLayer, RMSNorm, Rope, RopeTable, Stack
 
 
 class TextProjection(nn.Module):
@@ -40,7 +40,7 @@ class Talker(nn.Module):
         self.text_embd: nn.Module = nn.Embedding(spec.text_vocab, spec.text_hidden)
         self.text_proj = TextProjection(spec.text_hidden, hidden)
         self.codec_embd = nn.Embedding(spec.vocab, hidden)
-        self.blk = nn.ModuleList(DecoderLayer(spec.talker) for _ in range(spec.talker.layers))
+        self.blk: nn.Module = Stack(DecoderLayer(spec.talker) for _ in range(spec.talker.layers))
         self.output_norm = RMSNorm(hidden, spec.talker.norm_eps)
         self.codec_head: nn.Module = nn.Linear(hidden, spec.vocab, bias=False)
 
@@ -60,7 +60,7 @@ class Talker(nn.Module):
     @property
     def packed(self) -> bool:
         """The blocks are those of fast kernels."""
-        return isinstance(self.blk[0], FusedLayer)
+        return bool(self.blk.packed)
 
     def embed_text(self, ids: Tensor) -> Tensor:
         """Text ids [...] -> projected embeddings [..., hidden]."""
@@ -69,9 +69,7 @@ class Talker(nn.Module):
 
     def forward(self, x: Tensor, rope: Rope, attends: Sequence[Attend]) -> Tensor:
         """Inputs [B, T, hidden] -> hidden states after the final norm [B, T, hidden]."""
-        for block, attend in zip(self.blk, attends, strict=True):
-            x = block(x, rope, attend)
-        normed: Tensor = self.output_norm(x)
+        normed: Tensor = self.output_norm(self.blk(x, rope, attends))
         return normed
 
     def logits(self, hidden: Tensor) -> Tensor:

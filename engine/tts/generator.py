@@ -186,7 +186,7 @@ class Generator:
                 self.talker.codec_embd(first),
                 self._frame_cache,
                 self._frame_ropes,
-                lambda step, scores: sampler.draw_rest(scores, u[:, step + 1]),
+                sampler.frame(u[:, 1:]),
             )
         frames = torch.cat((first[:, None], codes), dim=1)
         for row, (index, slot) in enumerate(batch):

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+from typing import TYPE_CHECKING
 
 import torch
 
 from engine.catalog import Catalog
 from engine.codec.decoder import CodecDecoder, Decodes
-from engine.codec.packed import PackedDecoder, choose_dtype
+from engine.codec.packed import Native, PackedDecoder, choose_dtype
 from engine.config import EngineConfig, ModelSpec
 from engine.errors import InvalidRequest
 from engine.gguf.tensors import TensorFile, load_module
 from engine.machine import usable_cores
 from engine.models.code_predictor import CodePredictor
-from engine.models.kernels import Plan, choose
+from engine.models.kernels import WHOLE_TYPES, Plan, choose
 from engine.models.packing import load_packed
 from engine.models.talker import Talker
+from engine.native import usable
 from engine.tts.generator import Generator
 from engine.tts.intake import Intake
 from engine.tts.runner import Runner
 from engine.tts.tokenizer import Tokenizer
 from engine.tts.vocoder import Vocoder
 
+if TYPE_CHECKING:
+    from engine.native.team import Team
+
 log = logging.getLogger("framecast.engine")
+
+WORTH_COMPILING = 50_000_000  # quantised weights
 
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
@@ -75,40 +83,60 @@ def load_runner(spec: ModelSpec, config: EngineConfig) -> Runner:
     dtype = resolve_dtype(config, device)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(usable_cores())
-    plan = _plan(spec, config) if uses_packed(config, device) else None
+    plan = None
     with torch.device("meta"):
         talker, predictor = Talker(spec.talker), CodePredictor(spec.talker)
         decoder = CodecDecoder(spec.codec)
     with TensorFile(spec.talker_path) as file:
-        if plan is not None:
+        if uses_packed(config, device):
+            plan = _plan(spec, config, file)
             load_packed(talker, predictor, spec.talker, file, plan)
         else:
             load_module(talker, file, "talker.", device=device, dtype=dtype)
             load_module(predictor, file, "code_pred.", device=device, dtype=dtype)
     with TensorFile(spec.codec_path) as file:
         load_module(decoder, file, "tok_dec.", device=device, dtype=dtype)
+        native = None if plan is None else plan.native(_types(file, "tok_dec."))
     for module in (talker, predictor, decoder):
         module.eval()
     generator = Generator(spec.talker, talker, predictor, config)
-    fast = decoder if plan is None else _packed(decoder, config)
+    fast = decoder if plan is None else _packed(decoder, config, native)
     return Runner(spec, generator, Vocoder(fast, config), config)
 
 
-def _plan(spec: ModelSpec, config: EngineConfig) -> Plan:
+def _types(file: TensorFile, prefix: str) -> set[str]:
+    return {file.type_of(name) for name in file.shapes if name.startswith(prefix)}
+
+
+def _plan(spec: ModelSpec, config: EngineConfig, file: TensorFile) -> Plan:
     widths = sorted({1, 2, max(1, config.slots // 2), config.slots})
     decoder = spec.talker.predictor  # whose weights are read most often
-    plan = choose(decoder.hidden, 2 * decoder.ffn, widths)
+    plan = choose(decoder.hidden, 2 * decoder.ffn, widths, _team(file))
     log.info("%s: %s for quantised weights, %s for others", spec.name, plan.quantised, plan.whole)
     return plan
 
 
-def _packed(decoder: CodecDecoder, config: EngineConfig) -> Decodes:
+def _team(file: TensorFile) -> Team | None:
+    """The threads of compiled kernels, for machines that can run them and models worth it: a small
+    one is fast without, and would wait for the compiler when it is first loaded."""
+    quantised = (name for name in file.shapes if file.type_of(name) not in WHOLE_TYPES)
+    if sum(math.prod(file.shapes[name]) for name in quantised) < WORTH_COMPILING or not usable():
+        return None
+    from engine.native.team import Team  # noqa: PLC0415 - compiles at first
+
+    return Team(torch.get_num_threads())
+
+
+def _packed(decoder: CodecDecoder, config: EngineConfig, native: Native | None) -> Decodes:
     """The decoder in packed kernels, as asked for or as is faster."""
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}.get(config.codec_dtype)
     if dtype is None:
         dtype = choose_dtype(decoder.spec.decoder_dim // 4)
-    log.info("codec in %s", str(dtype).removeprefix("torch."))
-    return PackedDecoder(decoder, dtype)
+    if config.codec_dtype != "auto":
+        native = None
+    heavy = ", its heaviest layers in int8" if native else ""
+    log.info("codec in %s%s", str(dtype).removeprefix("torch."), heavy)
+    return PackedDecoder(decoder, dtype, native)
 
 
 def load_intake(spec: ModelSpec, catalog: Catalog, config: EngineConfig) -> Intake:

@@ -196,6 +196,10 @@ class SamplerBatch:
         last = weights.shape[-1] - 1 - (kept > NEG_INF).flip(-1).int().argmax(-1)
         return torch.where(stage.greedy, scores.argmax(-1), torch.minimum(token, last))
 
+    def frame(self, u: Tensor) -> FrameDraw:
+        """The draws of a frame's acoustic codes from u F32[B, code_groups - 1]."""
+        return FrameDraw(self, u)
+
     def draw_rest(self, scores: Tensor, u: Tensor) -> Tensor:
         """An acoustic code from F32 scores [B, V] and u F32[B]: int64[B].
 
@@ -221,6 +225,22 @@ class SamplerBatch:
         return ids.gather(-1, place[:, None])[:, 0]
 
 
+@dataclass(frozen=True, slots=True)
+class FrameDraw:
+    """The sampler of a frame's acoustic codes: called with the index of a code from 0 and its F32
+    scores [B, vocab], it gives codes int64[B]."""
+
+    sampler: SamplerBatch
+    u: Tensor
+
+    def __call__(self, step: int, scores: Tensor) -> Tensor:
+        return self.sampler.draw_rest(scores, self.u[:, step])
+
+    def lanes(self) -> tuple[Tensor, ...]:
+        """As `engine.models.code_predictor.Drawing` says."""
+        return (*self.sampler.rest.lanes, self.u.contiguous())
+
+
 class Stage:
     """One stage's parameters per lane."""
 
@@ -241,6 +261,7 @@ class Stage:
         self.kmax = kmax
         self.all_k = all_k
         self.nucleus = nucleus
+        self.lanes = (self.divisor.flatten(), top_k, top_p, self.greedy.long())
 
 
 def penalise(scores: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
@@ -288,6 +309,7 @@ def _sorted_ids(scores: Tensor, count: int) -> Tensor:
 
 
 __all__ = [
+    "FrameDraw",
     "LaneSampling",
     "SamplerBatch",
     "penalise",

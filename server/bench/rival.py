@@ -59,7 +59,9 @@ def rival(
     except OSError as error:
         raise engine.InvalidRequest(f"`--peer` {python!r}: {error}", "peer") from None
     try:
-        yield Rival(process)
+        opened = Rival(process)
+        opened.round(1)  # it is warm then, and loads nothing while others are measured
+        yield opened
     finally:
         process.kill()
         process.communicate()

@@ -10,7 +10,7 @@ import torch
 from engine.codec import packed
 from engine.codec.conv import CausalConvTranspose1d
 from engine.codec.decoder import decode_lanes
-from engine.codec.packed import Convolution, PackedDecoder, choose_dtype, spread
+from engine.codec.packed import Convolution, How, PackedDecoder, choose_dtype, spread
 from tests.codec.specs import SPECS, random_codes, random_decoder, randomise
 
 PATHS = {
@@ -100,7 +100,7 @@ def test_a_spread_kernel_is_the_transposed_convolution(kernel, stride):
     layer = randomise(CausalConvTranspose1d(6, 4, kernel, stride), seed=1)
     x = torch.randn(2, 6, 11, generator=torch.Generator().manual_seed(2))
     weight = spread(layer.weight, stride)
-    conv = Convolution("", weight, layer.bias.repeat(stride), torch.float32)
+    conv = Convolution("", weight, layer.bias.repeat(stride), How(torch.float32))
     state = packed.CodecState({"": torch.zeros(2, conv.context, 6)}, torch.zeros(2), {})
     out = conv(x.transpose(1, 2), state).reshape(2, 11 * stride, 4).transpose(1, 2)
     torch.testing.assert_close(out, layer(x), atol=1e-5, rtol=0)

@@ -88,7 +88,27 @@ def test_a_plan_rounds_no_whole_weight_to_int8(stored, kind):
 def test_the_fastest_kernel_over_the_widths_is_chosen(monkeypatch):
     times = {"int8": [2.0, 2.0], "int8w": [1.0, 9.0], "bf16": [5.0, 3.0], "f32": [4.0, 4.0]}
     monkeypatch.setattr(kernels, "_measure", lambda kind, *_: times[kind])
-    assert choose(64, 64, [1, 2]) == Plan("int8", "bf16")
+    assert choose(64, 64, [1, 2]) == Plan("int8", "bf16", odd="int8")
+
+
+@pytest.mark.parametrize(
+    ("native", "kind"), [([3.5, 3.5], "native"), ([4.0, 4.0], "int8w"), (None, "int8w")]
+)
+def test_native_may_be_a_little_slower_alone_for_what_it_saves_between(monkeypatch, native, kind):
+    times = {"int8": [9.0] * 2, "int8w": [2.5] * 2, "bf16": [5.0] * 2, "f32": [4.0] * 2}
+    monkeypatch.setattr(kernels, "_measure", lambda kind, *_: {**times, "native": native}[kind])
+    plan = choose(64, 64, [1, 2], object())
+    assert (plan.quantised, plan.odd) == (kind, "int8w")
+    assert plan.kind({"Q8_0"}, 40) == "int8w"  # rows of no whole blocks
+    assert choose(64, 64, [1, 2]).quantised == "int8w"  # there is nobody to run it
+
+
+def test_native_keeps_four_bits_of_what_has_four():
+    plan = Plan("native", "bf16", "int8")
+    assert plan.bits({"Q4_0"}) == 4
+    assert plan.bits({"Q4_0", "Q8_0"}) == plan.bits({"Q5_0"}) == 8
+    assert plan.native({"F16", "F32"}) is None
+    assert Plan("int8", "bf16").native({"Q8_0"}) is None
 
 
 def test_a_kernel_this_machine_lacks_is_not_chosen(monkeypatch, caplog):
