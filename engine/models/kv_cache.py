@@ -6,7 +6,8 @@ length int per slot                                        positions written; th
 
 `dtype` may be narrower than the queries': they are then attended in `dtype`.
 
-Attention reads exactly the positions written, so unused rows may hold NaN (and do, in tests).
+Attention reads exactly the positions written, so unused rows may hold anything (NaN, in tests), and
+under most systems take no memory until they are used.
 """
 
 from __future__ import annotations
@@ -55,9 +56,11 @@ class KVCache:
         nan_fill: bool = False,
     ) -> None:
         shape = (spec.layers, slots, spec.kv_heads, positions, spec.head_dim)
-        fill = float("nan") if nan_fill else 0.0
-        self.k = torch.full(shape, fill, device=device, dtype=dtype)
-        self.v = torch.full(shape, fill, device=device, dtype=dtype)
+        self.k = torch.empty(shape, device=device, dtype=dtype)
+        self.v = torch.empty(shape, device=device, dtype=dtype)
+        if nan_fill:
+            self.k.fill_(float("nan"))
+            self.v.fill_(float("nan"))
         self.positions = positions
         self.length = [0] * slots
         self._nan_fill = nan_fill

@@ -50,6 +50,8 @@ def _compile(function: Callable[..., Any], *signature: str) -> Any:
     folder = kept_code() if signature else None
     if folder is None:
         return njit(*signature, **_OPTIONS)(function)
+    if not any(folder.glob("*.nbi")):
+        log.info("compiling kernels for this CPU, once: they are kept in %s", folder)
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
     try:
         return njit(*signature, cache=True, **_OPTIONS)(function)

@@ -196,7 +196,10 @@ class Runner:
 
     def _flush(self) -> None:
         now = self._clock()
-        soon = now + _URGENT_STEPS * self._step_s
+        # Small flushes cost more per frame: with them a machine that needs a frame's time for a
+        # frame falls behind, and then nobody is saved.
+        behind = self._step_s > 1 / self.spec.codec.frame_rate
+        soon = now if behind else now + _URGENT_STEPS * self._step_s
         for slot, pcm in self._vocoder.flush(self._occupied(), now, soon):
             if not np.isfinite(pcm).all():
                 slot.pending.clear()

@@ -77,6 +77,17 @@ def test_a_listener_who_would_run_dry_gets_what_there_is(custom_voice):
     assert sizes(entry) == [1, 1, 8, 2]
 
 
+def test_a_machine_that_is_behind_saves_nobody_with_small_flushes(custom_voice):
+    bench = Bench(custom_voice, ramp=(1, 8))
+    entry = bench.admit(request(frames=12))
+    bench.step()
+    bench.runner._step_s = 0.09  # more than a frame takes to play
+    bench.now += 0.05
+    bench.step()
+    bench.finish()
+    assert sizes(entry) == [1, 8, 3]
+
+
 def test_a_listener_who_is_dry_already_is_served_by_the_ramp(custom_voice):
     bench = Bench(custom_voice, ramp=(1, 8))
     entry = bench.admit(request(frames=12))
