@@ -122,8 +122,11 @@ def _team(file: TensorFile) -> Team | None:
     quantised = (name for name in file.shapes if file.type_of(name) not in WHOLE_TYPES)
     if sum(math.prod(file.shapes[name]) for name in quantised) < WORTH_COMPILING or not usable():
         return None
-    from engine.native.team import Team  # noqa: PLC0415 - compiles at first
-
+    try:
+        from engine.native.team import Team  # noqa: PLC0415 - compiles at first
+    except ImportError as error:
+        log.warning("compiled kernels are left out: %s", error)
+        return None
     return Team(torch.get_num_threads())
 
 

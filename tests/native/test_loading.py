@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,12 @@ def test_whole_weights_and_small_models_need_no_compiled_kernel(convert, native_
     assert native_bench(convert("bf16")).generator.predictor.fast is None
     monkeypatch.setattr(load, "WORTH_COMPILING", 50_000_000)
     assert native_bench(convert("q8_0")).generator.predictor.fast is None
+
+
+def test_a_compiler_that_does_not_load_is_left_out(convert, native_bench, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "engine.native.team", None)
+    assert native_bench(convert("q8_0")).generator.predictor.fast is None
+    assert "compiled kernels are left out" in caplog.text
 
 
 def test_the_heaviest_layers_of_a_quantised_codec_are_native(

@@ -31,6 +31,15 @@ def test_another_system_or_one_that_tells_nothing_has_none(tmp_path, monkeypatch
     assert not usable()
 
 
+def test_a_compiler_told_to_make_something_else_is_not_used(tmp_path, monkeypatch):
+    pytest.importorskip("numba")
+    told = tmp_path / "cpuinfo"
+    told.write_text(f"flags\t\t: {FLAGS}\n")
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+    assert not usable(told)
+
+
 def helpers() -> int:
     return sum(thread.name.startswith("framecast-helper") for thread in threading.enumerate())
 
