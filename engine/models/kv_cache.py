@@ -173,6 +173,8 @@ class KVCache:
 
     def _attends(self, layer: Callable[[int], Attend], slots: Any, positions: Any) -> Attends:
         rows = Rows(self, np.array(slots, np.int64), np.array(positions, np.int64))
+        if rows.positions.max(initial=0) >= self.positions:
+            raise IndexError(f"position {rows.positions.max()} of a cache of {self.positions}")
         return Attends(map(layer, range(len(self.k))), rows)
 
 

@@ -186,6 +186,8 @@ def _pick(logits, ranked, count, divisor, top_p, random):
         if score > _NEVER:
             total += math.exp(np.float64(score) - best)
             kept += 1
+    if not math.isfinite(total):
+        return 0
     if top_p < np.float32(1.0):
         before, place = 0.0, 0
         while place < kept and (place == 0 or before / total < np.float64(top_p)):

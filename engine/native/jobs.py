@@ -9,7 +9,6 @@ from engine.native.frame import FRAME_WORDS, LANE_WORDS, Parts, run_frame
 from engine.native.memory import (
     ASLEEP,
     STARTED,
-    STOPPED,
     compiled,
     compiled_for,
     floats,
@@ -19,7 +18,7 @@ from engine.native.memory import (
 from engine.native.product import RESULTS_NBYTES, product, quantise
 from engine.native.vector import add_at, pause, read_at, system_call
 
-PRODUCT, STACK, FRAME = range(3)
+PRODUCT, STACK, FRAME, END = range(4)
 
 
 class Job(IntEnum):
@@ -90,7 +89,7 @@ def _work(job, team, own, control):
 
 @compiled
 def _wake(control):
-    """Let the team begin what `job` says, or see that it is stopped."""
+    """Let the team begin what `job` says, or end."""
     add_at(control + 8 * STARTED, 1)
     if read_at(control + 8 * ASLEEP) > 0:
         system_call(_FUTEX, control + 8 * STARTED, _WAKE, 1 << 30, 0)
@@ -98,7 +97,7 @@ def _wake(control):
 
 @compiled_for("void(int64, int64, int64, int64)")
 def run(control, job, team, own):
-    """The thread 0 does one job with the team; the others do every job until they are stopped.
+    """The thread 0 does one job with the team; the others do every job until the last.
 
     One function, so that all it calls is compiled once.
     """
@@ -117,7 +116,7 @@ def run(control, job, team, own):
             system_call(_FUTEX, address, _WAIT, done & 0xFFFFFFFF, 0)
             add_at(control + 8 * ASLEEP, -1)
         done += 1
-        if read_at(control + 8 * STOPPED):
+        if longs(job, JOB_WORDS)[Job.KIND] == END:
             return
         _work(job, team, own, control)
         if own == 0:

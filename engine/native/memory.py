@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from llvmlite.binding import get_host_cpu_name
 from numba import __version__ as version
 from numba import carray, njit, types
 from numba.core import config
@@ -29,9 +30,9 @@ _OPTIONS: dict[str, Any] = {
 }
 log = logging.getLogger("framecast.engine")
 
-# Words of `control`: jobs started, who has come to a meeting, helpers asleep, the end; and how many
-# meetings each thread has been to.
-STARTED, MET, ASLEEP, STOPPED, MEETINGS = range(0, 40, 8)
+# Words of `control`: jobs started, who has come to a meeting, helpers asleep; and how many meetings
+# each thread has been to.
+STARTED, MET, ASLEEP, MEETINGS = range(0, 32, 8)
 _PATIENT_SPINS = 2_000
 _YIELD = 24  # a system call of x86-64
 
@@ -50,27 +51,29 @@ def _compile(function: Callable[..., Any], *signature: str) -> Any:
     folder = kept_code() if signature else None
     if folder is None:
         return njit(*signature, **_OPTIONS)(function)
-    if not any(folder.glob("*.nbi")):
+    if not any(folder.rglob("*.nbi")):
         log.info("compiling kernels for this CPU, once: they are kept in %s", folder)
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
     try:
         return njit(*signature, cache=True, **_OPTIONS)(function)
+    except Exception as error:  # cut off by a crash, a full disk: what cannot be read or written
+        log.warning("compiled kernels cannot be kept in `%s`: %s", folder, error)
     finally:
         config.CACHE_DIR = before
+    return njit(*signature, **_OPTIONS)(function)
 
 
 def kept_code() -> Path | None:
-    """Where compiled code is kept for the next start: a folder for this version of the sources
-    and of the compiler, which adds the kind of CPU; None where nothing can be kept."""
-    here = Path(__file__).parent
-    digest = hashlib.sha256(version.encode())
-    for source in sorted(here.glob("*.py")):
+    """Where compiled code is kept for the next start: a folder for these sources, this compiler
+    and this kind of CPU; None where nothing can be kept."""
+    digest = hashlib.sha256(f"{version} {get_host_cpu_name()}".encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    folder = cache_directory() / "kernels" / digest.hexdigest()[:16]
     try:
+        folder = cache_directory() / "kernels" / digest.hexdigest()[:16]
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        log.warning("compiled kernels cannot be kept in `%s`: %s", folder, error.strerror or error)
+        log.warning("compiled kernels cannot be kept: %s", error)
         return None
     return folder if os.access(folder, os.W_OK) else None
 

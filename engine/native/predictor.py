@@ -79,8 +79,10 @@ class NativeFrame:
         self, hidden: Tensor, first: Tensor, cache: KVCache, draws: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """As `CodePredictor.predict`; `draws` are what `Drawing.lanes` gives."""
-        self._stack.use(cache)
         lanes = len(hidden)
+        if lanes > cache.k.shape[1] or self._steps >= cache.positions:
+            raise IndexError(f"{lanes} lanes of {self._steps} steps do not fit the cache")
+        self._stack.use(cache)
         hidden, first = hidden.contiguous(), first.contiguous()
         codes = torch.empty(lanes, self._steps, dtype=torch.int64)
         total = torch.empty_like(first)

@@ -124,10 +124,11 @@ def _team(file: TensorFile) -> Team | None:
         return None
     try:
         from engine.native.team import Team  # noqa: PLC0415 - compiles at first
-    except ImportError as error:
+
+        return Team(torch.get_num_threads())
+    except Exception as error:  # whatever a compiler may say: there are other kernels
         log.warning("compiled kernels are left out: %s", error)
         return None
-    return Team(torch.get_num_threads())
 
 
 def _packed(decoder: CodecDecoder, config: EngineConfig, native: Native | None) -> Decodes:

@@ -121,6 +121,17 @@ def test_a_longer_cache_than_before_is_attended_to(plain, native):
     assert alike(native(x, (), cache().prefill(2, 50)), whole(plain, x), x) >= 0.999
 
 
+@torch.inference_mode()
+def test_a_position_past_the_cache_is_refused_and_nothing_is_written(native):
+    kept = cache()
+    x = torch.randn(1, POSITIONS, SPEC.hidden)
+    native(x, (), kept.prefill(1, POSITIONS))
+    before = kept.k.clone()
+    with pytest.raises(IndexError, match="80 of a cache of 80"):
+        native(x[:, :1], (), kept.decode([1]))
+    assert torch.equal(kept.k.isnan(), before.isnan())
+
+
 def test_attention_without_a_cache_is_refused(native):
     with pytest.raises(TypeError, match="KVCache"):
         native(torch.zeros(1, 2, SPEC.hidden), (), [attend_causal] * SPEC.layers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -56,6 +57,22 @@ def test_a_team_of_any_size_multiplies_and_ends(team, size):
     assert torch.equal(got, Native(weight, None, team)(x))
     own.close()
     assert helpers() == before
+    with pytest.raises(RuntimeError, match="has ended"):
+        Native(weight, None, own)(x)
+
+
+def test_a_team_that_is_forgotten_ends():
+    pytest.importorskip("numba")
+    if not usable():
+        pytest.skip("needs Linux, AVX-512 and VNNI")
+    from engine.native.team import Team
+
+    gc.collect()
+    before, own = helpers(), Team(3)
+    assert helpers() == before + 2
+    del own
+    gc.collect()
+    assert helpers() == before
 
 
 def test_a_team_that_waits_takes_no_time(team):
@@ -84,4 +101,20 @@ def test_compiled_code_is_kept_by_what_it_was_made_of(monkeypatch, tmp_path, cap
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FRAMECAST_CACHE", str(tmp_path / "file"))
     assert memory.kept_code() is None
+    assert "cannot be kept" in caplog.text
+
+
+def test_kept_code_that_cannot_be_read_is_made_anew(monkeypatch, tmp_path, caplog):
+    pytest.importorskip("numba")
+    from engine.native import memory
+
+    monkeypatch.setenv("FRAMECAST_CACHE", str(tmp_path))
+
+    def three(x):
+        return 3 * x
+
+    assert memory.compiled_for("int64(int64)")(three)(2) == 6
+    (kept,) = tmp_path.rglob("*.nbc")
+    kept.write_bytes(kept.read_bytes()[:40])
+    assert memory.compiled_for("int64(int64)")(three)(2) == 6
     assert "cannot be kept" in caplog.text
