@@ -14,6 +14,7 @@ from engine.errors import (
 )
 from engine.request import FinishReason, Sampling, SpeechRequest
 from engine.stream import Audio, Finished
+from engine.tts import vocoder
 from tests.tts.bench import Bench, sound
 
 
@@ -75,6 +76,24 @@ def test_a_listener_who_would_run_dry_gets_what_there_is(custom_voice):
     bench.step()
     bench.finish()
     assert sizes(entry) == [1, 1, 8, 2]
+
+
+def test_many_lanes_are_decoded_a_few_at_a_time_and_sound_the_same(custom_voice, monkeypatch):
+    requests = [request(seed=seed, frames=20) for seed in range(4)]
+    whole = Bench(custom_voice, ramp=(1, 8)).run(requests, [0] * 4)
+    monkeypatch.setattr(vocoder, "_MOST_FRAMES", 16)
+    bench, widths = Bench(custom_voice, ramp=(1, 8)), []
+    decode = bench.vocoder._decode
+    monkeypatch.setattr(
+        bench.vocoder,
+        "_decode",
+        lambda slots, n: widths.append((len(slots), n)) or decode(slots, n),
+    )
+    parts = bench.run(requests, [0] * 4)
+    assert (2, 8) in widths
+    assert max(lanes * count for lanes, count in widths) == 16
+    for seed, sound in whole.items():
+        np.testing.assert_allclose(parts[seed], sound, atol=1e-4)
 
 
 def test_a_machine_that_is_behind_saves_nobody_with_small_flushes(custom_voice):
