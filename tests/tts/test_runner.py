@@ -92,8 +92,8 @@ def test_many_lanes_are_decoded_a_few_at_a_time_and_sound_the_same(custom_voice,
     parts = bench.run(requests, [0] * 4)
     assert (2, 8) in widths
     assert max(lanes * count for lanes, count in widths) == 16
-    for seed, sound in whole.items():
-        np.testing.assert_allclose(parts[seed], sound, atol=1e-4)
+    for seed, wanted in whole.items():
+        np.testing.assert_allclose(parts[seed], wanted, atol=1e-4)
 
 
 def test_a_machine_that_is_behind_saves_nobody_with_small_flushes(custom_voice):
