@@ -41,11 +41,6 @@ class Packed:
         return self.values.data_ptr(), self.scales.data_ptr(), self.bits
 
 
-def fits(width: int) -> bool:
-    """Rows of `width` weights are whole blocks."""
-    return width % BLOCK == 0
-
-
 def pack(weight: Tensor, bits: int) -> Packed:
     """Pack F32[N, K], K a multiple of 32, as `bits` (8 or 4)."""
     weight = F.pad(weight.float(), (0, 0, 0, -len(weight) % ROWS))
@@ -109,4 +104,4 @@ class Native(Kernel):
         return out.reshape(*x.shape[:-1], self._results)
 
 
-__all__ = ["Native", "Packed", "fits", "pack"]
+__all__ = ["Native", "Packed", "pack"]

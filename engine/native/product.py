@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from engine.native.memory import compiled, floats, ints, share
@@ -10,12 +12,36 @@ from engine.native.vector import BLOCK, LANES, ROWS, as_bits, as_float, dot, nea
 ROWS_AT_ONCE = 32  # inputs of one job
 RESULTS_NBYTES = 4 * LANES * ROWS  # what `multiply` makes
 
-_dot81, _dot82, _dot83, _dot84, _dot85, _dot86, _dot87, _dot88 = (
-    dot(lanes, 8) for lanes in range(1, LANES + 1)
-)
-_dot41, _dot42, _dot43, _dot44, _dot45, _dot46, _dot47, _dot48 = (
-    dot(lanes, 4) for lanes in range(1, LANES + 1)
-)
+
+def _by_lanes(bits: int) -> Any:
+    """`dot` for weights of `bits`, the number of lanes being its first argument."""
+    one, two, three, four, five, six, seven, eight = (
+        dot(lanes, bits) for lanes in range(1, LANES + 1)
+    )
+
+    @compiled
+    def multiply_lanes(lanes, weights, scales, values, value_scales, starts, out, blocks):
+        if lanes == 1:
+            one(weights, scales, values, value_scales, starts, out, blocks)
+        elif lanes == 2:
+            two(weights, scales, values, value_scales, starts, out, blocks)
+        elif lanes == 3:
+            three(weights, scales, values, value_scales, starts, out, blocks)
+        elif lanes == 4:
+            four(weights, scales, values, value_scales, starts, out, blocks)
+        elif lanes == 5:
+            five(weights, scales, values, value_scales, starts, out, blocks)
+        elif lanes == 6:
+            six(weights, scales, values, value_scales, starts, out, blocks)
+        elif lanes == 7:
+            seven(weights, scales, values, value_scales, starts, out, blocks)
+        else:
+            eight(weights, scales, values, value_scales, starts, out, blocks)
+
+    return multiply_lanes
+
+
+_multiply8, _multiply4 = _by_lanes(8), _by_lanes(4)
 
 
 @compiled
@@ -89,46 +115,6 @@ def multiply(product, width, group, first, lanes, given, out):
         _multiply8(lanes, weights, scales, values, value_scales, starts, out, blocks)
     else:
         _multiply4(lanes, weights, scales, values, value_scales, starts, out, blocks)
-
-
-@compiled
-def _multiply8(lanes, weights, scales, values, value_scales, starts, out, blocks):
-    if lanes == 1:
-        _dot81(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 2:
-        _dot82(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 3:
-        _dot83(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 4:
-        _dot84(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 5:
-        _dot85(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 6:
-        _dot86(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 7:
-        _dot87(weights, scales, values, value_scales, starts, out, blocks)
-    else:
-        _dot88(weights, scales, values, value_scales, starts, out, blocks)
-
-
-@compiled
-def _multiply4(lanes, weights, scales, values, value_scales, starts, out, blocks):
-    if lanes == 1:
-        _dot41(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 2:
-        _dot42(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 3:
-        _dot43(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 4:
-        _dot44(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 5:
-        _dot45(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 6:
-        _dot46(weights, scales, values, value_scales, starts, out, blocks)
-    elif lanes == 7:
-        _dot47(weights, scales, values, value_scales, starts, out, blocks)
-    else:
-        _dot48(weights, scales, values, value_scales, starts, out, blocks)
 
 
 @compiled

@@ -13,7 +13,7 @@ from engine.codec.packed import PackedDecoder
 from engine.models.kv_cache import KVCache
 from engine.tts import load
 from tests.checkpoints import make_checkpoint
-from tests.models.test_packing import CASE, POSITIONS, divergence, inputs
+from tests.models.test_packing import CASE, POSITIONS, check_neighbours, divergence, inputs
 from tests.tts.bench import Bench
 from tests.tts.test_isolation import ORDERS, REQUESTS
 
@@ -54,14 +54,7 @@ def test_scores_are_those_of_plain_kernels(convert, native_bench, kind):
 
 @pytest.mark.parametrize(("order", "arrivals"), ORDERS)
 def test_codes_do_not_depend_on_the_neighbours(convert, native_bench, order, arrivals):
-    bench, solo = native_bench(convert("q8_0")), {}
-    for request in REQUESTS:
-        sound = bench.run([request], [0])[request.sampling.seed]
-        solo[request.sampling.seed] = (list(bench.codes[request.sampling.seed]), sound)
-    together = bench.run([REQUESTS[i] for i in order], arrivals)
-    for seed, (codes, sound) in solo.items():
-        assert bench.codes[seed] == codes
-        assert np.square(together[seed] - sound).mean() ** 0.5 < 0.02 * sound.std()
+    check_neighbours(native_bench(convert("q8_0")), order, arrivals)
 
 
 def test_whole_weights_and_small_models_need_no_compiled_kernel(convert, native_bench, monkeypatch):
