@@ -13,7 +13,7 @@ from engine.text.steps import DEFAULT_TEXT_STEPS, check_text_steps
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "f32", "bf16", "f16"]
-Kernels = Literal["auto", "plain"]
+Kernels = Literal["auto", "plain", "captured"]
 Stored = Literal["auto", "f32", "bf16"]
 
 _LEAST = {
@@ -47,11 +47,13 @@ class EngineConfig:
     """How an engine runs.
 
     Args:
-        kernels: "auto" keeps weights packed as the CPU multiplies them fastest, measured at load;
-            "plain" multiplies in `dtype`, as does any other device, another `dtype` than "auto",
-            and `reference`.
+        kernels: "auto" keeps weights packed as the CPU multiplies them fastest, measured at load,
+            and is "captured" on CUDA; "plain" multiplies in `dtype`, as does any other device,
+            another `dtype` than "auto", and `reference`; "captured" records whole frames over
+            static tensors, multiplied in `dtype` (elsewhere than on CUDA it runs, but slowly).
         kv_dtype: what keys and values are kept in; "auto" is BF16 beside packed weights.
-        codec_dtype: what packed kernels decode sound in; "auto" is the faster of BF16 and F32.
+        codec_dtype: what sound is decoded in; "auto" is the faster of BF16 and F32 with packed
+            kernels, else `dtype`.
         slots: utterances generated at the same time.
         kv_positions: prompt and generated positions one slot can hold.
         max_queue: requests that may wait for a slot; one more is refused. A tenant with less than
@@ -68,8 +70,8 @@ class EngineConfig:
         silence_s, silence_dbfs: the `silence` guard; 0 s turns it off.
         reference: constant batch width and one lane per codec call, so that a slot's result is
             bit-equal whatever runs beside it (F32 only; slower).
-        voice_cache_bytes: what is kept, per model, of cloned voices so that they start at once:
-            encoded clips, primed codec lanes, prompt prefixes; 0 keeps nothing.
+        voice_cache_bytes: what is kept, per model, of voices so that they start at once: encoded
+            clips, primed codec lanes, prompt prefixes; 0 keeps nothing.
         paragraph_pause_s: silence between the parts of a long text where a paragraph ends.
         terminal_mark: `speak` adds a missing final mark, so that the last word is said whole.
         normalize: steps of the text front end for requests that name none.
@@ -124,8 +126,11 @@ class EngineConfig:
             raise InvalidRequest(f"`ramp` must hold frame counts, got {self.ramp}", "ramp")
         if self.reference and self.dtype not in {"auto", "f32"}:
             raise InvalidRequest(f"`reference` needs `dtype` f32, got {self.dtype}", "reference")
-        if self.reference and self.kv_dtype == "bf16":
-            raise InvalidRequest("`reference` needs `kv_dtype` f32, got bf16", "reference")
+        for name in ("kv_dtype", "codec_dtype"):
+            if self.reference and getattr(self, name) == "bf16":
+                raise InvalidRequest(f"`reference` needs `{name}` f32, got bf16", "reference")
+        if self.reference and self.kernels == "captured":
+            raise InvalidRequest("`reference` needs `kernels` plain, got captured", "reference")
 
 
 @dataclass(frozen=True, slots=True)

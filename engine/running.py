@@ -82,7 +82,7 @@ class Runner(Protocol[E]):
         """Bytes of weights, caches and state."""
 
     def stalls(self, now: float) -> bool:
-        """An admission now would leave a listener without sound; a little later may not."""
+        """Longer work now would leave a listener without sound; a little later may not."""
 
     def ready(self, entry: E) -> E | None:
         """The entry as it may be admitted; None when `prepare` has something to do for it."""
@@ -91,13 +91,15 @@ class Runner(Protocol[E]):
         """Make what an entry needs before it may be admitted, in pieces; raises what is wrong."""
 
     def admit(self, entry: E, now: float) -> None:
-        """Take a free slot; what goes wrong is the entry's own failure and is not raised."""
+        """Take a free slot, at no cost to running streams; what goes wrong is the entry's own
+        failure and is not raised."""
 
     def sweep(self, now: float) -> None:
         """Free the slots whose listener has gone or does not read, or whose time is over."""
 
     def step(self, now: float) -> None:
-        """Make one frame for every slot that advances; raises only what is nobody's own."""
+        """Do a part of what new slots need, then make one frame for every slot that advances;
+        raises only what is nobody's own."""
 
     def cancel(self, job_id: str) -> None:
         """Free the slot of a job at once, if it has one."""

@@ -134,11 +134,9 @@ class Scheduler(Generic[E]):
         self._level(entry.job)
         self._queue.append(entry)
 
-    def waited(self, model: str, now: float) -> float | None:
-        """Seconds the longest waiting entry of a model has waited, None when none could run."""
-        waiting = [entry for entry in self._queue if _admissible(entry, model)]
-        arrivals = [entry.job.arrival for entry in waiting]
-        return now - min(arrivals) if arrivals else None
+    def waits(self, model: str) -> bool:
+        """An entry of a model waits for nothing but a slot."""
+        return any(_admissible(entry, model) for entry in self._queue)
 
     def take(self, model: str) -> E | None:
         """Remove and return the next entry of a model, None when none waits for a slot."""

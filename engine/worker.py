@@ -31,7 +31,7 @@ log = logging.getLogger("framecast.engine")
 
 # A paused or queued request is looked at this often: slow readers and deadlines need no more.
 _TICK_S = 0.25
-# A request gives way to running listeners for so long, and no longer.
+# Longer work gives way to running listeners for so long, and no longer.
 _MOST_PATIENCE_S = 0.5
 # As many failed steps in a row, with nothing made between them, mean that the device is gone.
 _STRIKES = 3
@@ -164,8 +164,7 @@ class Worker:
             self._close()
 
     def _receive(self) -> None:
-        now = self._clock()
-        idle = not any(runner.busy or self._admits(runner, now) for runner in self._runners)
+        idle = not any(runner.busy or self._admits(runner) for runner in self._runners)
         wait = idle and not self._chores
         try:
             # With nothing to run the thread sleeps here, forever or until the next look.
@@ -212,16 +211,13 @@ class Worker:
             runner.sweep(now)
 
     def _admit(self, now: float) -> None:
-        # One prefill per runner between two frames: it stalls every stream that is running.
+        # A slot costs nothing; what has to be processed in it the runner does between frames.
         for runner in self._runners:
-            if self._admits(runner, now) and (entry := self._scheduler.take(runner.name)):
+            while self._admits(runner) and (entry := self._scheduler.take(runner.name)):
                 runner.admit(entry, now)
 
-    def _admits(self, runner: Runner[Any], now: float) -> bool:
-        waited = self._scheduler.waited(runner.name, now) if runner.free else None
-        if waited is None:
-            return False
-        return waited > _MOST_PATIENCE_S or not runner.stalls(now)
+    def _admits(self, runner: Runner[Any]) -> bool:
+        return runner.free > 0 and self._scheduler.waits(runner.name)
 
     def _step(self, now: float) -> None:
         for runner in self._runners:
@@ -241,7 +237,7 @@ class Worker:
         if not self._chores or self._stopping:
             return
         busy = any(runner.busy for runner in self._runners)
-        # Like a prompt, it gives way to a listener who would be cut off, and for as long.
+        # Like a prompt, it gives way to a listener who would be cut off.
         patient = now - self._chore_at <= _MOST_PATIENCE_S
         if busy and patient and any(runner.stalls(now) for runner in self._runners):
             return

@@ -114,11 +114,13 @@ class Settings(BaseSettings):
     dtype: Literal["auto", "f32", "bf16", "f16"] = Field(
         "auto", description="Precision of the computation: `auto`, `f32`, `bf16` or `f16`"
     )
-    kernels: Literal["auto", "plain"] = Field(
+    kernels: Literal["auto", "plain", "captured"] = Field(
         "auto",
         description=(
-            "How a CPU multiplies weights: `auto` keeps them packed for the kernels that a"
-            " measurement at start finds fastest, `plain` multiplies in `dtype`"
+            "How frames are computed: `auto` on a CPU keeps weights packed for the kernels that a"
+            " measurement at start finds fastest, on CUDA it is `captured`; `plain` multiplies in"
+            " `dtype`, operation by operation; `captured` multiplies in `dtype` and records whole"
+            " frames as graphs (slow but on CUDA)"
         ),
     )
     kv_dtype: Literal["auto", "f32", "bf16"] = Field(
@@ -131,7 +133,8 @@ class Settings(BaseSettings):
     codec_dtype: Literal["auto", "f32", "bf16"] = Field(
         "auto",
         description=(
-            "What packed kernels decode sound in: `f32`, `bf16`, or `auto`, the faster of the two"
+            "What sound is decoded in: `f32`, `bf16`, or `auto`, the faster of the two with packed"
+            " kernels, else as `dtype`"
         ),
     )
     kv_positions: int = Field(
@@ -187,7 +190,7 @@ class Settings(BaseSettings):
     voice_cache_bytes: int = Field(
         268_435_456,
         ge=0,
-        description="Bytes kept of cloned voices, so that they start at once; 0 keeps nothing",
+        description="Bytes kept of voices, so that they start at once; 0 keeps nothing",
     )
     require_consent: bool = Field(
         False, description="Refuse to save a voice whose upload has no `consent`"

@@ -22,6 +22,14 @@ settings.load_profile("steady")
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
 @pytest.fixture(scope="session")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], engine.ModelFiles]:
     """Checkpoint case -> its F32 GGUF pair; each case is made once."""

@@ -323,7 +323,7 @@ def test_draining_hands_out_everything_that_waits() -> None:
 
 def test_it_tells_whether_a_model_has_somebody_waiting() -> None:
     scheduler = queue_of(entry("a", model="one"))
-    assert scheduler.waited("one", 10.0) is not None
-    assert scheduler.waited("two", 10.0) is None
+    assert scheduler.waits("one")
+    assert not scheduler.waits("two")
     scheduler.take("one")
-    assert scheduler.waited("one", 10.0) is None
+    assert not scheduler.waits("one")

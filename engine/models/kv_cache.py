@@ -143,6 +143,33 @@ class KVCache:
             return Attends(map(layer, range(len(self.k))), None)
         return self._attends(layer, [slot for _, slot in lanes], [n - 1 for _, _, n in reads])
 
+    def ranged(self, rows: Tensor, at: Tensor, span: int) -> Attends:
+        """As `decode`, of slots int64[B] at positions int64[B] below `span`, which are read from
+        the device: every row reads `span` positions, and what lies behind its own weighs nothing.
+
+        Shapes depend on B and `span` alone. `length` stays as it is.
+        """
+        seen = torch.arange(span, device=self.k.device) <= at[:, None]
+        unset = ~seen[:, None, :, None]
+
+        def layer(index: int) -> Attend:
+            keys, values = self.k[index], self.v[index]
+
+            def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+                keys[rows, :, at] = k[:, :, 0].to(keys.dtype)
+                values[rows, :, at] = v[:, :, 0].to(keys.dtype)
+                # A weight of zero does not silence NaN, so unset rows must be zero themselves.
+                past_k, past_v = (
+                    part[:, :, :span].index_select(0, rows).masked_fill(unset, 0)
+                    for part in (keys, values)
+                )
+                narrow = q.to(keys.dtype)
+                return attend_one(narrow, past_k, past_v, seen[:, None, None]).to(q.dtype)
+
+            return attend
+
+        return Attends(map(layer, range(len(self.k))), None)
+
     def lockstep(self, width: int, start: int, count: int) -> Attends:
         """One `Attend` per layer for positions start..start+count of lanes 0..width, all alike.
 

@@ -92,8 +92,9 @@ def attend_seen(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
     return out
 
 
-def attend_one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """One query per head against all given keys.
+def attend_one(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None) -> Tensor:
+    """One query per head against all given keys, or those of them that `seen`, bool[B, 1, 1, L],
+    lets each row see.
 
     The query heads that share a key head become the query positions of that head, so that
     grouped keys are neither repeated nor masked. q [B, heads, 1, hd], k and v [B, kv heads, L, hd].
@@ -101,8 +102,8 @@ def attend_one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     batch, heads, _, width = q.shape
     kv_heads = k.shape[1]
     grouped = q.reshape(batch, kv_heads, heads // kv_heads, width)
-    out: Tensor = F.scaled_dot_product_attention(grouped, k, v).reshape(q.shape)
-    return out
+    attended: Tensor = F.scaled_dot_product_attention(grouped, k, v, attn_mask=seen)
+    return attended.reshape(q.shape)
 
 
 class DecoderLayer(nn.Module):

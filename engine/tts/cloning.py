@@ -1,13 +1,16 @@
-"""Cloned voices of one model: heard, primed and kept, so that a voice used again costs nothing.
+"""The voices of one model: heard, primed and kept, so that a voice used again costs nothing.
 
-For a request with a cloned voice the worker makes, in pieces and before it takes a slot:
+For a request the worker makes, in pieces:
 
     clip    -> vector, codes      the two encoders
     codes   -> a primed lane      the codec decoder hears the reference; its sound is discarded
-    plan    -> a prefix           the talker's keys and values of role, tags, speaker and reference
+    plan    -> a prefix           the talker's keys and values of instructions, role, tags, speaker
+                                  and reference
 
-Each is kept by a digest of everything it is made of. What is kept is what was made, to the last
-bit, and a request takes the same way whether it was kept or not: so it sounds the same.
+For a cloned voice all of it is made before it takes a slot; the model's own voices have a prefix
+alone, made in the slot. Each is kept by a digest of everything it is made of. What is kept is what
+was made, to the last bit, and a request takes the same way whether it was kept or not: so it sounds
+the same.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ import torch
 from engine.codec.state import CodecState
 from engine.config import EngineConfig, ModelSpec
 from engine.pieces import Steps
-from engine.tts.generator import Generator
 from engine.tts.head import Head, Prefix
 from engine.tts.kept import Keeper
 from engine.tts.prompt import PromptPlan
+from engine.tts.rows import TalkerRows
 from engine.tts.vocoder import Vocoder
 from engine.tts.voices import Heard, VoiceEncoder
 from engine.voice import Clip, Voice, content_key
@@ -32,7 +35,7 @@ class Cloning:
     """Makes the heads of cloned requests, and voices of clips. Runs on the worker thread."""
 
     def __init__(
-        self, spec: ModelSpec, generator: Generator, vocoder: Vocoder, config: EngineConfig
+        self, spec: ModelSpec, generator: TalkerRows, vocoder: Vocoder, config: EngineConfig
     ) -> None:
         self.keeper = Keeper(config.voice_cache_bytes)
         self.encoder = VoiceEncoder(spec, self.keeper, generator.device)
@@ -59,18 +62,25 @@ class Cloning:
         if plan.clip is not None:
             heard = yield from self.encoder.steps(plan.clip.clip, plan.clip.tail_s)
             plan = plan.heard(*heard)
-        for_lane, for_prefix = _keys(plan)
+        for_lane, _ = _keys(plan)
         lane: CodecState | None = None
         if for_lane is not None and plan.reference_codes is not None:
             lane = self.keeper.get(for_lane)
             if lane is None:
                 lane = yield from self._vocoder.primed(plan.reference_codes)
                 self.keeper.keep(for_lane, lane, lane.nbytes, *_origins(plan))
-        prefix: Prefix | None = self.keeper.get(for_prefix)
+        prefix = yield from self.prefix(plan)
+        return Head(plan, prefix, lane)
+
+    @torch.inference_mode()
+    def prefix(self, plan: PromptPlan) -> Steps[Prefix]:
+        """The keys and values of what does not depend on a prompt's text, made or kept."""
+        _, key = _keys(plan)
+        prefix: Prefix | None = self.keeper.get(key)
         if prefix is None:
             prefix = yield from self._generator.prefix(plan)
-            self.keeper.keep(for_prefix, prefix, prefix.nbytes, *_origins(plan))
-        return Head(plan, prefix, lane)
+            self.keeper.keep(key, prefix, prefix.nbytes, *_origins(plan))
+        return prefix
 
     def hear(self, clip: Clip, tail_s: float | None) -> Steps[Heard]:
         """The vector of a clip, and its codes with so much silence unless `tail_s` is None."""
@@ -91,9 +101,9 @@ def _origins(plan: PromptPlan) -> set[str]:
 def _keys(plan: PromptPlan) -> tuple[Hashable | None, Hashable]:
     codes = content_key(plan.reference_codes)
     lane = ("lane", codes) if codes else None
-    vector = content_key(plan.speaker_vector)
+    speaker = (plan.speaker_row, content_key(plan.speaker_vector))
     said = (plan.role, plan.tags, plan.reference_text, plan.instructions, plan.whole_text)
-    return lane, ("prefix", vector, codes, said)
+    return lane, ("prefix", speaker, codes, said)
 
 
 __all__ = ["Cloning"]

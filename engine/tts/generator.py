@@ -1,10 +1,8 @@
-"""Frames of codes for a batch of slots: talker, sampler and code predictor over static tensors.
+"""Frames of codes for a batch of slots, stage by stage: talker, sampler and code predictor.
 
 name     dtype[shape]              meaning, row = slot
-cache    see KVCache               keys and values of the talker
 hidden   dtype[slots, hidden]      the talker's last state after the final norm
 logits   F32[slots, vocab]         its scores of the next codebook 0
-seen     bool[slots, vocab]        codebook 0 drawn so far, for the repetition penalty
 
 A batch is the slots that run or, in reference mode, always all of them: at a constant width a
 row's arithmetic does not depend on what the other rows hold.
@@ -19,12 +17,8 @@ from torch import Tensor
 
 from engine.config import EngineConfig, TalkerSpec
 from engine.models.code_predictor import CodePredictor
-from engine.models.kernels import module_nbytes
-from engine.models.kv_cache import KVCache
 from engine.models.talker import Talker
-from engine.pieces import Steps
-from engine.tts.head import Prefix
-from engine.tts.prompt import Prompt, PromptPlan, build_prompt, extend_prompt
+from engine.tts.rows import Frame, TalkerRows
 from engine.tts.sampling import (
     LaneSampling,
     SamplerBatch,
@@ -34,82 +28,28 @@ from engine.tts.sampling import (
 )
 from engine.tts.slot import Slot, timed
 
-# What a prefix takes through the talker in one piece: about as long as a frame may take.
-PREFIX_POSITIONS = 8
-
 _IDLE = LaneSampling(0, 0.0, 0, 1.0, 1.0, 0.0, 0, 1.0, 0, 0)
 
 
-class Generator:
-    """Owns the talker's side of every slot. Methods take the slots they concern."""
+class Generator(TalkerRows):
+    """Makes a frame stage by stage, as many rows in each as need it."""
 
     def __init__(
         self, spec: TalkerSpec, talker: Talker, predictor: CodePredictor, config: EngineConfig
     ) -> None:
-        self.device, dtype = talker.device, talker.dtype
-        slots, groups = config.slots, spec.code_groups
-        self.spec = spec
-        self.talker = talker
-        self.predictor = predictor
-        self.cache = KVCache(
-            spec.talker,
-            slots,
-            config.kv_positions,
-            device=self.device,
-            dtype=kv_dtype(config, talker),
-            nan_fill=config.nan_fill,
-        )
-        self.hidden = torch.zeros(slots, spec.talker.hidden, device=self.device, dtype=dtype)
+        super().__init__(spec, talker, predictor, config)
+        slots, width = config.slots, spec.talker.hidden
+        self.hidden = torch.zeros(slots, width, device=self.device, dtype=self.dtype)
         self.logits = torch.zeros(slots, spec.vocab, device=self.device)
-        self.seen = torch.zeros(slots, spec.vocab, device=self.device, dtype=torch.bool)
         self._constant_width = config.reference
-        self._rope = talker.rope(config.kv_positions)
-        self._frame_cache = KVCache(
-            spec.predictor, slots, groups, device=self.device, dtype=dtype, nan_fill=config.nan_fill
-        )
-        frame_rope = predictor.rope(groups)
-        self._frame_ropes = [frame_rope.span(0, 2)]
-        self._frame_ropes += [frame_rope.span(at, at + 1) for at in range(2, groups)]
-        self._suppressed = torch.zeros(spec.vocab, device=self.device, dtype=torch.bool)
-        self._suppressed[list(spec.suppressed)] = True
-        self._suppressed[spec.codec_tokens.eos] = False
         self._sampler = SamplerBatch([_IDLE], self.device)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of weights and caches."""
-        weights = module_nbytes(self.talker) + module_nbytes(self.predictor)
-        return weights + self.cache.nbytes + self._frame_cache.nbytes
-
-    def prefill(self, index: int, plan: PromptPlan, prefix: Prefix | None = None) -> Prompt:
-        """Run a prompt through the talker into row `index`, from where its prefix ends; its scores
-        are then there."""
-        prompt = self._prompt(plan)
-        if prefix is not None:
-            self.cache.restore(index, prefix.k, prefix.v)
-        start = 0 if prefix is None else prefix.positions
-        hidden = self._extend(self.cache, index, prompt.embeds[start:])
-        self.hidden[index] = hidden
-        self.logits[index] = self.talker.logits(hidden)
-        return prompt
-
-    def prefix(self, plan: PromptPlan) -> Steps[Prefix]:
-        """Run the part of a prompt that does not depend on its text through the talker."""
-        prompt = self._prompt(plan)
-        cache = KVCache(
-            self.spec.talker, 1, prompt.fixed, device=self.device, dtype=self.cache.k.dtype
-        )
-        for part in torch.split(prompt.embeds[: prompt.fixed], PREFIX_POSITIONS):
-            self._extend(cache, 0, part)
-            yield
-        return Prefix(*cache.rows(0))
-
-    def feed(self, slots: Sequence[Slot]) -> None:
-        """Embed what has come of each slot's text since its last frame."""
-        for slot in slots:
-            source, prompt = slot.entry.input, slot.prompt
-            if source and (prompt.taken < len(source.items) or prompt.open is source.ended):
-                slot.prompt = extend_prompt(prompt, source, self.talker, alone=self._constant_width)
+    def frame(self, slots: Sequence[Slot]) -> Frame:
+        self.feed(slots)
+        self.decode(slots)
+        broken = self.broken(slots)
+        fine = [slot for slot in slots if slot not in broken]
+        return Frame(broken, self.draw(fine) if fine else [])
 
     def decode(self, slots: Sequence[Slot]) -> None:
         """Feed each slot's staged input to the talker."""
@@ -154,22 +94,9 @@ class Generator:
         return [slot for slot in slots if slot.index in ended]
 
     def clear(self, index: int) -> None:
-        """Forget everything about a slot."""
-        self.cache.release(index)
-        self.seen[index] = False
+        super().clear(index)
         self.hidden[index] = 0
         self.logits[index] = 0
-
-    def _prompt(self, plan: PromptPlan) -> Prompt:
-        return build_prompt(
-            plan, self.talker, self.predictor, self.spec, alone=self._constant_width
-        )
-
-    def _extend(self, cache: KVCache, row: int, embeds: Tensor) -> Tensor:
-        start, count = cache.length[row], len(embeds)
-        rope = self._rope.span(start, start + count)
-        hidden: Tensor = self.talker(embeds[None], rope, cache.prefill(row, count))[0, -1]
-        return hidden
 
     def _predict(self, slots: Sequence[Slot], batch: _Batch, first: Tensor, u: Tensor) -> None:
         if not slots:
@@ -223,13 +150,6 @@ class Generator:
 
     def _ints(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
-
-
-def kv_dtype(config: EngineConfig, talker: Talker) -> torch.dtype:
-    """What keys and values are kept in: as asked for, or BF16 beside packed weights."""
-    if config.kv_dtype == "auto":
-        return torch.bfloat16 if talker.packed else talker.dtype
-    return torch.bfloat16 if config.kv_dtype == "bf16" else torch.float32
 
 
 # Rows of a batch: the slot index and what runs there; None is an idle row (reference mode).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import time
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,10 +18,12 @@ from engine.errors import InvalidRequest
 from engine.gguf.tensors import TensorFile, load_module
 from engine.machine import usable_cores
 from engine.models.code_predictor import CodePredictor
+from engine.models.graphs import Calls, CudaGraphs, Recorder, SideStream
 from engine.models.kernels import WHOLE_TYPES, Plan, choose
 from engine.models.packing import load_packed
 from engine.models.talker import Talker
 from engine.native import usable
+from engine.tts.captured import CapturedGenerator
 from engine.tts.generator import Generator
 from engine.tts.intake import Intake
 from engine.tts.runner import Runner
@@ -35,6 +38,7 @@ log = logging.getLogger("framecast.engine")
 WORTH_COMPILING = 50_000_000  # quantised weights
 
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+_CODEC_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 def resolve_device(config: EngineConfig) -> torch.device:
@@ -73,6 +77,12 @@ def uses_packed(config: EngineConfig, device: torch.device) -> bool:
     return asked and device.type == "cpu"
 
 
+def captures(config: EngineConfig, device: torch.device) -> bool:
+    """Frames are recorded whole: on CUDA, unless asked for otherwise."""
+    asked = config.kernels == "captured"
+    return asked or (device.type == "cuda" and config.kernels == "auto" and not config.reference)
+
+
 def load_runner(spec: ModelSpec, config: EngineConfig) -> Runner:
     """Read the weights of a model and build its runner.
 
@@ -95,13 +105,37 @@ def load_runner(spec: ModelSpec, config: EngineConfig) -> Runner:
             load_module(talker, file, "talker.", device=device, dtype=dtype)
             load_module(predictor, file, "code_pred.", device=device, dtype=dtype)
     with TensorFile(spec.codec_path) as file:
-        load_module(decoder, file, "tok_dec.", device=device, dtype=dtype)
+        whole = dtype if plan is not None else _CODEC_DTYPES.get(config.codec_dtype, dtype)
+        load_module(decoder, file, "tok_dec.", device=device, dtype=whole)
         native = None if plan is None else plan.native(_types(file, "tok_dec."))
     for module in (talker, predictor, decoder):
         module.eval()
+    if captures(config, device):
+        return _captured(spec, talker, predictor, decoder, config)
     generator = Generator(spec.talker, talker, predictor, config)
     fast = decoder if plan is None else _packed(decoder, config, native)
     return Runner(spec, generator, Vocoder(fast, config), config)
+
+
+def _captured(
+    spec: ModelSpec,
+    talker: Talker,
+    predictor: CodePredictor,
+    decoder: CodecDecoder,
+    config: EngineConfig,
+) -> Runner:
+    device = talker.device
+    on_cuda = device.type == "cuda"
+    recorder: Recorder = CudaGraphs(device) if on_cuda else Calls()
+    generator = CapturedGenerator(spec.talker, talker, predictor, config, recorder)
+    vocoder = Vocoder(decoder, config)
+    if on_cuda:
+        generator.aside = SideStream(device)
+    start = time.perf_counter()
+    generator.record()
+    vocoder.record(recorder)
+    log.info("%s: frames recorded in %.1f s", spec.name, time.perf_counter() - start)
+    return Runner(spec, generator, vocoder, config)
 
 
 def _types(file: TensorFile, prefix: str) -> set[str]:
@@ -133,7 +167,7 @@ def _team(file: TensorFile) -> Team | None:
 
 def _packed(decoder: CodecDecoder, config: EngineConfig, native: Native | None) -> Decodes:
     """The decoder in packed kernels, as asked for or as is faster."""
-    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}.get(config.codec_dtype)
+    dtype = _CODEC_DTYPES.get(config.codec_dtype)
     if dtype is None:
         dtype = choose_dtype(decoder.spec.decoder_dim // 4)
     if config.codec_dtype != "auto":

@@ -1,14 +1,15 @@
 """The batch runner of one model: static slots, one frame per step for all of them.
 
-A step is talker decode -> codebook 0 -> code predictor -> stage -> codec flush -> retire. A slot
-admitted since the last step already has its scores and joins at codebook 0, so its first sound
-leaves with the very next frame.
+A step is prompts -> talker decode -> codebook 0 -> code predictor -> stage -> codec flush ->
+retire. Prompts go through the talker in pieces, slot after slot, as many as half a frame has time
+for; the last position of a prompt goes with its slot's first frame.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -22,8 +23,9 @@ from engine.request import FinishReason
 from engine.running import Books, Retired
 from engine.stream import Audio, Finished
 from engine.tts.cloning import Cloning
-from engine.tts.generator import Generator
 from engine.tts.guards import LoopGuard, SilenceGuard
+from engine.tts.prompt import Prompt
+from engine.tts.rows import TalkerRows
 from engine.tts.slot import Clock, Entry, Slot
 from engine.tts.vocoder import Vocoder
 
@@ -31,6 +33,12 @@ log = logging.getLogger("framecast.engine")
 
 # A listener who would run dry within so many steps gets what there is, whatever the ramp says.
 _URGENT_STEPS = 1.5
+# Between two frames prompts are processed for so long: half a frame while somebody listens, two
+# frames while nobody does who could be cut off.
+_PROMPTS_S = 0.04
+_UNHEARD_PROMPTS_S = 0.16
+# A prompt gives way to listeners who would be cut off for so long, and no longer.
+_MOST_PATIENCE_S = 0.5
 
 
 class Runner:
@@ -39,7 +47,7 @@ class Runner:
     def __init__(
         self,
         spec: ModelSpec,
-        generator: Generator,
+        generator: TalkerRows,
         vocoder: Vocoder,
         config: EngineConfig,
         clock: Callable[[], float] = time.monotonic,
@@ -52,8 +60,9 @@ class Runner:
         self._vocoder = vocoder
         self._config = config
         self._clock = clock
-        self._prefill_s = 0.0  # what the last prompt took
-        self._step_s = 0.0  # and the last step
+        self._prefill_s = 0.0  # what the last piece of a prompt took
+        self._step_s = 0.0  # what the last step took
+        self._filling: deque[Slot] = deque()
         self._retired: list[Retired[Entry]] = []
 
     @property
@@ -74,10 +83,13 @@ class Runner:
     @property
     def busy(self) -> bool:
         """A step would change something."""
-        return any(s.advances or s.ending or s.entry.stream.ended for s in self._occupied())
+        return any(
+            s.filling or not s.landed() or s.advances or s.ending or s.entry.stream.ended
+            for s in self._occupied()
+        )
 
     def stalls(self, now: float) -> bool:
-        """Processing a prompt now would leave a listener without sound, and waiting may not."""
+        """A piece of a prompt now would leave a listener without sound, and waiting may not."""
         ends = (slot.dry_at for slot in self._occupied() if slot.dry_at)
         return any(0 < end - now < self._prefill_s for end in ends)
 
@@ -94,28 +106,23 @@ class Runner:
 
     @torch.inference_mode()
     def admit(self, entry: Entry, now: float) -> None:
-        """Take a free slot and process the prompt; a failure is the entry's own."""
+        """Take a free slot; its prompt is processed by the steps that follow. A failure is the
+        entry's own."""
         index = self.slots.index(None)
         try:
             slot = self._open(index, entry, now)
         except Exception as error:
-            log.exception("request %s failed in prefill", entry.job.id)
-            # The stream first: clearing touches a device that may be gone.
-            self._end(entry, GenerationFailed(f"the prompt could not be processed: {error}"), 0)
-            self._clear(index)
+            self._fail_prompt(index, entry, error)
             return
         self.slots[index] = slot
-        self._drop_broken([slot])
+        self._filling.append(slot)
 
     @torch.inference_mode()
     def step(self, now: float) -> None:
         """Make one frame for every slot that advances."""
+        self._fill()
         active = [slot for slot in self._occupied() if slot.advances]
-        decoding = [slot for slot in active if slot.embedded is not None]
-        self._generator.feed(decoding)
-        self._generator.decode(decoding)
-        self._drop_broken(decoding)
-        self._draw([slot for slot in active if self.slots[slot.index] is slot])
+        self._make(active)
         self.sweep(self._clock())  # what ended meanwhile must not be heard
         self._flush()
         self._retire()
@@ -166,33 +173,68 @@ class Runner:
         return Books(len(self.slots), self.free, rows, self._vocoder.frames_held)
 
     def _open(self, index: int, entry: Entry, now: float) -> Slot:
-        start, config = time.perf_counter(), self._config
+        config, rate = self._config, self.spec.codec.sample_rate
         if entry.plan.cloned and entry.head is None:
             entry = run_through(self.prepare(entry))
         if entry.input is not None:
             entry = replace(entry, plan=entry.plan.fed(entry.input))
-        head = entry.head
-        prompt = self._generator.prefill(index, entry.plan, head.prefix if head else None)
-        if head and head.lane:
-            self._vocoder.resume(index, head.lane)
-        rate = self.spec.codec.sample_rate
-        self._prefill_s = time.perf_counter() - start
+        if entry.head and entry.head.lane:
+            self._vocoder.resume(index, entry.head.lane)
+        prompt = self._generator.prompt(entry.plan)
         return Slot(
             index=index,
             entry=entry,
             prompt=prompt,
-            clock=Clock(admitted=now, prefill=self._prefill_s),
+            clock=Clock(admitted=now),
             loop=LoopGuard(config.loop_window, config.loop_max_period, config.loop_repeats),
             silence=SilenceGuard(rate, config.silence_s, config.silence_dbfs),
+            filling=self._prefill(index, entry, prompt),
         )
 
-    def _draw(self, slots: Sequence[Slot]) -> None:
+    def _prefill(self, index: int, entry: Entry, prompt: Prompt) -> Steps[Callable[[], bool]]:
+        head = entry.head
+        prefix = head.prefix if head else (yield from self.cloning.prefix(entry.plan))
+        return (yield from self._generator.prefill(index, prompt, prefix))
+
+    def _fill(self) -> None:
+        now = self._clock()
+        heard = any(slot.dry_at and slot.dry_at > now for slot in self._occupied())
+        most = _PROMPTS_S if heard else _UNHEARD_PROMPTS_S
+        while self._filling and self._clock() - now <= most:
+            patient = now - self._filling[0].entry.job.arrival <= _MOST_PATIENCE_S
+            if patient and self.stalls(now):
+                return
+            self._piece(self._filling[0])
+
+    def _piece(self, slot: Slot) -> None:
+        start = time.perf_counter()
+        assert slot.filling is not None
+        try:
+            next(slot.filling)
+        except StopIteration as end:
+            self._filling.popleft()
+            slot.filling, slot.landed = None, end.value
+        except Exception as error:
+            self._fail_prompt(slot.index, slot.entry, error)
+        spent = time.perf_counter() - start
+        slot.clock.prefill += spent
+        self._prefill_s = max(spent, self._prefill_s)
+
+    def _fail_prompt(self, index: int, entry: Entry, error: Exception) -> None:
+        log.error("request %s failed in prefill", entry.job.id, exc_info=error)
+        # The stream first: clearing touches a device that may be gone.
+        self._end(entry, GenerationFailed(f"the prompt could not be processed: {error}"), 0)
+        self._clear(index)
+
+    def _make(self, slots: Sequence[Slot]) -> None:
         if not slots:
             return
-        stopped = self._generator.draw(slots)
+        broken, stopped = self._generator.frame(slots)
+        for slot in broken:
+            self._release(slot, GenerationFailed("the model's scores were not numbers"))
         for slot in stopped:
             slot.ending = FinishReason.STOP
-        self.frames_total += len(slots) - len(stopped)
+        self.frames_total += len(slots) - len(broken) - len(stopped)
 
     def _flush(self) -> None:
         now = self._clock()
@@ -224,11 +266,6 @@ class Runner:
             slot.entry.stream.finish(Finished(slot.ending, slot.stats(self._clock())))
             self._release(slot, None)
 
-    def _drop_broken(self, slots: Sequence[Slot]) -> None:
-        for slot in self._generator.broken(slots):
-            message = "the model's scores were not numbers"
-            self._release(slot, GenerationFailed(message))
-
     def _release(self, slot: Slot, error: EngineError | None) -> None:
         outcome = error or slot.ending
         assert outcome is not None
@@ -243,6 +280,7 @@ class Runner:
             self._retired.append(Retired(entry, type(outcome).__name__, frames))
 
     def _clear(self, index: int) -> None:
+        self._filling = deque(slot for slot in self._filling if slot.index != index)
         self.slots[index] = None
         self._generator.clear(index)
         self._vocoder.clear(index)

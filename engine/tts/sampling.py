@@ -22,6 +22,17 @@ from engine.errors import InvalidRequest
 from engine.request import SEED_LIMIT, Sampling, draw_seed
 
 NEG_INF = float("-inf")
+_NUMBERS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "subtalker_temperature",
+    "subtalker_top_k",
+    "subtalker_top_p",
+    "repetition_penalty",
+    "min_new_tokens",
+)
+LANE_NUMBERS = len(_NUMBERS)
 COLDEST = 1e-5  # below it the best candidate alone is left, and scores / temperature may overflow
 
 
@@ -146,6 +157,53 @@ def philox_uniforms(
     return (words + np.float32(0.5)) * np.float32(2.0**-32)
 
 
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What the lanes of a stage need at most, on which shapes depend: the most candidates, all of
+    them, a nucleus."""
+
+    kmax: int
+    all_k: bool
+    nucleus: bool
+
+    @classmethod
+    def of(cls, lanes: Sequence[tuple[int, float]]) -> _Bounds:
+        """Of lanes' top k and top p."""
+        counts = [top_k for top_k, _ in lanes]
+        return cls(max(counts), 0 in counts, any(top_p < 1 for _, top_p in lanes))
+
+
+_ANY = _Bounds(kmax=2**31 - 1, all_k=True, nucleus=True)
+
+
+def lane_numbers(lane: LaneSampling) -> list[float]:
+    """What draws take of a lane, as a row of `SamplerBatch.of`'s table."""
+    return [float(getattr(lane, name)) for name in _NUMBERS]
+
+
+def philox_draws(seeds: Tensor, frames: Tensor, groups: int) -> Tensor:
+    """The draws of `philox_uniforms` where the seeds lie: int64[B] each, F32[B, groups].
+
+    Signed products wrap to the bits of unsigned ones, and what is shifted is masked.
+    """
+    low = 0xFFFFFFFF
+    steps = torch.arange(groups, device=seeds.device)
+    subsequence = frames[:, None] * groups + steps
+    key0, key1 = seeds[:, None] & low, (seeds[:, None] >> 32) & low
+    c0 = torch.zeros_like(subsequence)
+    c1, c2, c3 = c0, subsequence & low, (subsequence >> 32) & low
+    for _ in range(10):
+        product0, product1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = (
+            ((product1 >> 32) & low) ^ c1 ^ key0,
+            product1 & low,
+            ((product0 >> 32) & low) ^ c3 ^ key1,
+            product0 & low,
+        )
+        key0, key1 = (key0 + 0x9E3779B9) & low, (key1 + 0xBB67AE85) & low
+    return (c0.float() + 0.5) * 2.0**-32
+
+
 class SamplerBatch:
     """The sampling parameters of a batch of lanes as tensors, built when the batch changes.
 
@@ -154,28 +212,39 @@ class SamplerBatch:
 
     def __init__(self, lanes: Sequence[LaneSampling], device: torch.device) -> None:
         self.lanes = tuple(lanes)
-        self.precise = torch.float32 if device.type == "mps" else torch.float64
+        table = torch.tensor([lane_numbers(lane) for lane in lanes], dtype=torch.float64)
+        self._build(
+            table,
+            device,
+            _Bounds.of([(s.top_k, s.top_p) for s in lanes]),
+            _Bounds.of([(s.subtalker_top_k, s.subtalker_top_p) for s in lanes]),
+        )
 
+    @classmethod
+    def of(cls, table: Tensor) -> SamplerBatch:
+        """Lanes that are rows of numbers F64[B, numbers], whatever they hold: what is done with
+        them depends on B alone, and all of it is done where the table lies."""
+        batch = cls.__new__(cls)
+        batch.lanes = ()
+        batch._build(table, table.device, _ANY, _ANY)
+        return batch
+
+    def _build(self, table: Tensor, device: torch.device, first: _Bounds, rest: _Bounds) -> None:
         def column(name: str, dtype: torch.dtype) -> Tensor:
-            return torch.tensor([getattr(s, name) for s in lanes], device=device, dtype=dtype)
+            return table[:, _NUMBERS.index(name)].to(dtype).to(device)
 
+        def stage(prefix: str, bounds: _Bounds) -> Stage:
+            return Stage(
+                column(f"{prefix}temperature", torch.float32),
+                column(f"{prefix}top_k", torch.int64),
+                column(f"{prefix}top_p", torch.float32),
+                bounds,
+            )
+
+        self.precise = torch.float32 if device.type == "mps" else torch.float64
         self.penalty = column("repetition_penalty", torch.float32)[:, None]
-        self.first = Stage(
-            column("temperature", torch.float32),
-            column("top_k", torch.int64),
-            column("top_p", torch.float32),
-            kmax=max(s.top_k for s in lanes),
-            all_k=any(s.top_k == 0 for s in lanes),
-            nucleus=any(s.top_p < 1 for s in lanes),
-        )
-        self.rest = Stage(
-            column("subtalker_temperature", torch.float32),
-            column("subtalker_top_k", torch.int64),
-            column("subtalker_top_p", torch.float32),
-            kmax=max(s.subtalker_top_k for s in lanes),
-            all_k=any(s.subtalker_top_k == 0 for s in lanes),
-            nucleus=any(s.subtalker_top_p < 1 for s in lanes),
-        )
+        self.min_new = column("min_new_tokens", torch.int64)
+        self.first, self.rest = stage("", first), stage("subtalker_", rest)
 
     def draw_first(self, scores: Tensor, u: Tensor) -> Tensor:
         """Codebook 0 from processed F32 scores [B, V] and u F32[B]: int64[B].
@@ -185,9 +254,9 @@ class SamplerBatch:
         """
         stage = self.first
         kept = scores / stage.divisor
-        if not (stage.all_k and stage.kmax == 0):
+        if not (stage.bounds.all_k and stage.bounds.kmax == 0):
             kept = _keep_top_k(kept, stage)
-        if stage.nucleus:
+        if stage.bounds.nucleus:
             kept = _keep_top_p(kept, stage, self.precise)
         weights = (kept - kept.amax(-1, keepdim=True)).to(self.precise).exp()
         sums = weights.cumsum(-1)
@@ -207,13 +276,13 @@ class SamplerBatch:
         running probability exceeds u.
         """
         stage = self.rest
-        count = scores.shape[-1] if stage.all_k else min(stage.kmax, scores.shape[-1])
+        count = scores.shape[-1] if stage.bounds.all_k else min(stage.bounds.kmax, scores.shape[-1])
         ids = _sorted_ids(scores, count)
         kept = scores.gather(-1, ids) / stage.divisor
         rank = torch.arange(count, device=scores.device)
         limit = torch.where(stage.top_k > 0, stage.top_k, count)[:, None]
         kept = kept.masked_fill(rank >= limit, NEG_INF)
-        if stage.nucleus:
+        if stage.bounds.nucleus:
             before = kept.to(self.precise).softmax(-1).cumsum(-1).roll(1, -1)
             before[:, 0] = 0
             cut = (before >= stage.top_p[:, None]) & (stage.top_p < 1)[:, None]
@@ -244,23 +313,12 @@ class FrameDraw:
 class Stage:
     """One stage's parameters per lane."""
 
-    def __init__(
-        self,
-        temperature: Tensor,
-        top_k: Tensor,
-        top_p: Tensor,
-        *,
-        kmax: int,
-        all_k: bool,
-        nucleus: bool,
-    ) -> None:
+    def __init__(self, temperature: Tensor, top_k: Tensor, top_p: Tensor, bounds: _Bounds) -> None:
         self.greedy = temperature <= 0
         self.divisor = temperature.masked_fill(self.greedy, 1.0)[:, None]
         self.top_k = top_k
         self.top_p = top_p
-        self.kmax = kmax
-        self.all_k = all_k
-        self.nucleus = nucleus
+        self.bounds = bounds
         self.lanes = (self.divisor.flatten(), top_k, top_p, self.greedy.long())
 
 
@@ -280,7 +338,7 @@ def repeated_ngram(history: Sequence[int], size: int) -> list[int]:
 
 
 def _keep_top_k(scores: Tensor, stage: Stage) -> Tensor:
-    count = min(stage.kmax, scores.shape[-1])
+    count = min(stage.bounds.kmax, scores.shape[-1])
     best = scores.topk(count, dim=-1).values
     place = (stage.top_k.clamp(1, count) - 1)[:, None]
     threshold = best.gather(-1, place)
@@ -309,10 +367,14 @@ def _sorted_ids(scores: Tensor, count: int) -> Tensor:
 
 
 __all__ = [
+    "LANE_NUMBERS",
+    "NEG_INF",
     "FrameDraw",
     "LaneSampling",
     "SamplerBatch",
+    "lane_numbers",
     "penalise",
+    "philox_draws",
     "philox_uniforms",
     "repeated_ngram",
     "resolve",

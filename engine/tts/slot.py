@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.incoming import OpenInput
+from engine.pieces import Steps
 from engine.request import FinishReason, Job
 from engine.stream import Stats, Stream
 from engine.tts.guards import LoopGuard, SilenceGuard
@@ -58,7 +59,8 @@ class Clock:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A running request. `index` is its row in every cache."""
+    """A running request. `index` is its row in every cache; `filling` is what is left to do of its
+    prompt, and `landed` tells whether the device is done with what was."""
 
     index: int
     entry: Entry
@@ -66,6 +68,8 @@ class Slot:
     clock: Clock
     loop: LoopGuard
     silence: SilenceGuard
+    filling: Steps[Callable[[], bool]] | None = None
+    landed: Callable[[], bool] = lambda: True
     frames: int = 0  # generated
     decoded: int = 0  # of those, turned into sound
     flushes: int = 0
@@ -77,8 +81,10 @@ class Slot:
 
     @property
     def advances(self) -> bool:
-        """Takes part in the next frame: not ending, its reader keeps up, and its text."""
-        return self.ending is None and not self.entry.stream.full and not self.starved
+        """Takes part in the next frame: its prompt is done, it is not ending, its reader keeps up,
+        and its text."""
+        ready = self.filling is None and self.ending is None and self.landed()
+        return ready and not self.entry.stream.full and not self.starved
 
     @property
     def starved(self) -> bool:
@@ -89,11 +95,11 @@ class Slot:
         return self.frames > self.entry.plan.overlay_rows(len(source.items))
 
     @property
-    def next_input(self) -> Tensor | None:
-        """[hidden], what the talker hears next: the last frame and the overlay that goes with it;
-        None while the prompt's scores are unused."""
+    def next_input(self) -> Tensor:
+        """[hidden], what the talker hears next: the prompt's last position, then the last frame and
+        the overlay that goes with it."""
         if self.embedded is None:
-            return None
+            return self.prompt.embeds[-1]
         return self.embedded + self.prompt.overlay_after(self.frames - 1)
 
     def stage(self, codes: Tensor, first: int, embedded: Tensor) -> None:

@@ -9,9 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.codec.chunks import Chunks
 from engine.codec.decoder import Decodes, decode_lanes
 from engine.codec.state import CodecState
 from engine.config import EngineConfig
+from engine.models.graphs import Recorder
 from engine.pieces import Steps
 from engine.tts.slot import Slot, timed
 
@@ -33,6 +35,16 @@ class Vocoder:
         self._alone = config.reference
         self._nan_fill = config.nan_fill
         self._state = decoder.fresh_state(config.slots, nan_fill=config.nan_fill)
+        self._chunks = Chunks(decoder, self._state)
+
+    def record(self, recorder: Recorder) -> None:
+        """Record the flushes that the ramp makes; before the first slot is taken."""
+        most = self._state.lanes
+        counts = sorted(set(self._ramp))
+        self._chunks.record(
+            recorder,
+            [(n, count) for count in counts for n in range(1, min(most, _at_once(count)) + 1)],
+        )
 
     def primed(self, codes: npt.NDArray[np.int64]) -> Steps[CodecState]:
         """A lane that has heard reference codes int64[frames, groups]; their sound is discarded."""
@@ -62,7 +74,7 @@ class Vocoder:
                 due = due[:1]
             count = min(len(slot.pending) for slot in due)
             lanes = due if self._alone else [s for s in slots if len(s.pending) >= count]
-            most = max(1, _MOST_FRAMES // count)
+            most = _at_once(count)
             for first in range(0, len(lanes), most):
                 part = lanes[first : first + most]
                 yield from zip(part, self._decode(part, count), strict=True)
@@ -83,14 +95,19 @@ class Vocoder:
 
     def _decode(self, slots: Sequence[Slot], count: int) -> Pcm:
         with timed(slots, "codec"):
-            codes = torch.stack([slot.take(count) for slot in slots])
+            codes = torch.stack([slot.take(count) for slot in slots]).to(self.device)
             lanes = self._lanes([slot.index for slot in slots])
-            sound = decode_lanes(self._decoder, self._state, lanes, codes)
+            sound = self._chunks.decode(lanes, codes)
             pcm: Pcm = sound.float().cpu().numpy()
         return pcm
 
     def _lanes(self, indices: Sequence[int]) -> Tensor:
         return torch.tensor(indices, dtype=torch.int64, device=self.device)
+
+
+def _at_once(count: int) -> int:
+    """Lanes that are decoded at once with so many frames each."""
+    return max(1, _MOST_FRAMES // count)
 
 
 __all__ = ["Vocoder"]

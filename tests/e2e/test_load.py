@@ -142,13 +142,12 @@ def test_jobs_that_fail_in_the_middle_of_a_batch_fail_alone(
     expected = alone(url, bodies)
     generator = speaker._runners[0]._generator
     row = next(s.id for s in speaker._runners[0].spec.talker.speakers if s.name == "ryan")
-    prefill, decode = generator.prefill, generator.decode
+    prompt, decode = generator.prompt, generator.decode
 
-    def failing_prefill(index: int, plan: Any, prefix: Any = None) -> Any:
-        prompt = prefill(index, plan, prefix)
+    def failing_prompt(plan: Any) -> Any:
         if plan.speaker_row == row:
             raise ValueError("a bad prompt")
-        return prompt
+        return prompt(plan)
 
     def poisoned_decode(slots: Any) -> None:
         decode(slots)
@@ -156,7 +155,7 @@ def test_jobs_that_fail_in_the_middle_of_a_batch_fail_alone(
             if slot.entry.sampling.seed == 3 and slot.frames == 4:
                 generator.logits[slot.index] = float("nan")
 
-    monkeypatch.setattr(generator, "prefill", failing_prefill)
+    monkeypatch.setattr(generator, "prompt", failing_prompt)
     monkeypatch.setattr(generator, "decode", poisoned_decode)
     bad_prompt = {**bodies[0], "voice": "ryan"}
 

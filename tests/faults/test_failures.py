@@ -47,16 +47,15 @@ def test_scores_that_are_not_numbers_after_the_prompt_fail_only_that_request(
     requests = [ask(frames=3, seed=i, voice=v) for i, v in enumerate(["ryan", "vivian", "ryan"])]
     alone = [solo(speaker, request) for request in requests]
     generator = speaker._runners[0]._generator
-    prefill, rows = generator.prefill, []
+    decode = generator.decode
 
-    def poison(index: int, plan: Any, prefix: Any = None) -> Any:
-        prompt = prefill(index, plan, prefix)
-        rows.append(index)
-        if len(rows) == 2:
-            generator.logits[index, 5] = value
-        return prompt
+    def poison(slots: Any) -> None:
+        decode(slots)
+        for slot in slots:
+            if slot.entry.sampling.seed == 1 and slot.frames == 0:
+                generator.logits[slot.index, 5] = value
 
-    monkeypatch.setattr(generator, "prefill", poison)
+    monkeypatch.setattr(generator, "decode", poison)
     streams = [speaker.submit(request) for request in requests]
     with pytest.raises(engine.GenerationFailed, match="not numbers"):
         read(streams[1])
@@ -164,15 +163,14 @@ def test_a_prompt_that_cannot_be_processed_fails_only_that_request(
     alone = solo(speaker, request)
     row = row_of(speaker, "ryan")
     generator = speaker._runners[0]._generator
-    prefill = generator.prefill
+    prompt = generator.prompt
 
-    def fail(index: int, plan: Any, prefix: Any = None) -> Any:
-        prompt = prefill(index, plan, prefix)
+    def fail(plan: Any) -> Any:
         if plan.speaker_row == row:
             raise ValueError("a bad prompt")
-        return prompt
+        return prompt(plan)
 
-    monkeypatch.setattr(generator, "prefill", fail)
+    monkeypatch.setattr(generator, "prompt", fail)
     fine, broken = speaker.submit(request), speaker.submit(ask(frames=8, voice="ryan"))
     with pytest.raises(engine.GenerationFailed, match="a bad prompt"):
         read(broken)
@@ -187,14 +185,14 @@ def test_many_failed_prompts_in_a_row_do_not_stop_the_queue(
     speaker = start(slots=1)
     row = row_of(speaker, "ryan")
     generator = speaker._runners[0]._generator
-    prefill = generator.prefill
+    prompt = generator.prompt
 
-    def fail(index: int, plan: Any, prefix: Any = None) -> Any:
+    def fail(plan: Any) -> Any:
         if plan.speaker_row == row:
             raise ValueError("a bad prompt")
-        return prefill(index, plan, prefix)
+        return prompt(plan)
 
-    monkeypatch.setattr(generator, "prefill", fail)
+    monkeypatch.setattr(generator, "prompt", fail)
     broken = [speaker.submit(ask(voice="ryan")) for _ in range(6)]
     fine = speaker.submit(ask(frames=2))
     assert all(isinstance(failure(stream), engine.GenerationFailed) for stream in broken)
@@ -291,7 +289,7 @@ def test_a_lost_device_ends_every_stream_and_says_so(
     run(speaker.drain(30))
 
 
-@pytest.mark.parametrize("stage", ["decode", "prefill"])
+@pytest.mark.parametrize("stage", ["decode", "prompt", "prefill"])
 def test_a_lost_device_ends_every_stream_even_when_no_slot_can_be_cleared(
     start: Start, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:

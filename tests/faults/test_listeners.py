@@ -42,7 +42,7 @@ def test_a_listener_that_leaves_the_queue_is_never_spoken_to(start: Start) -> No
     assert stats.finished == {"Cancelled": 2}
 
 
-@pytest.mark.parametrize("stage", ["prefill", "decode", "draw"])
+@pytest.mark.parametrize("stage", ["prompt", "prefill", "decode", "draw"])
 def test_a_listener_that_leaves_in_the_middle_of_a_frame_frees_the_slot(
     start: Start, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:

@@ -62,12 +62,12 @@ class Ours:
 
         @torch.inference_mode()
         def prefill() -> tuple[Any, Any, torch.Tensor]:
-            ready = run_through(self._runner.prepare(entry)) if entry.plan.cloned else entry
-            prefix = ready.head and ready.head.prefix
-            prompt = generator.prefill(0, ready.plan, prefix)
+            slot = self._runner._open(0, entry, 0.0)
+            run_through(slot.filling)
+            generator.decode([slot])
             logits = generator.logits[0].clone()
-            generator.clear(0)
-            return ready.plan, prompt, logits
+            self._runner._clear(0)
+            return slot.entry.plan, slot.prompt, logits
 
         plan, prompt, logits = self.engine.call(prefill)
         codes, groups = plan.reference_codes, generator.spec.code_groups

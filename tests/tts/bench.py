@@ -40,8 +40,8 @@ class Bench:
         self.runner._clock = lambda: self.now
         self.intake: Intake = load_intake(spec, Catalog([spec]), self.config)
         self.codes: dict[int, list[list[int]]] = {}
-        self._draw = self.generator.draw
-        self.generator.draw = self._watched
+        self._frame = self.generator.frame
+        self.generator.frame = self._watched
 
     def entry(self, request: SpeechRequest, name: str = "job", **envelope) -> Entry:
         return self.intake.entry(request, Envelope(name, **envelope), lambda: None, lambda: None)
@@ -77,12 +77,12 @@ class Bench:
             self.step()
 
     def _watched(self, slots):
-        stopped = self._draw(slots)
+        made = self._frame(slots)
         for slot in slots:
-            if slot not in stopped:
+            if slot not in made.broken and slot not in made.stopped:
                 drawn = self.codes.setdefault(slot.entry.sampling.seed, [])
                 drawn.append(slot.pending[-1].tolist())
-        return stopped
+        return made
 
 
 def sound(stream: Stream) -> np.ndarray:

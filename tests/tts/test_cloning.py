@@ -10,6 +10,7 @@ import torch
 
 from engine.pieces import run_through
 from engine.request import Sampling, SpeechRequest
+from engine.tts.head import Prefix
 from engine.voice import Clip, Voice
 from tests.tts.bench import Bench
 
@@ -91,14 +92,18 @@ def test_kept_or_made_anew_a_voice_sounds_the_same_to_the_last_bit(base, kind, m
 def test_the_prefix_changes_the_prompt_by_no_more_than_rounding(bench, kind):
     request = cloned(bench)[kind]
     entry = run_through(bench.runner.prepare(bench.entry(request)))
-    scores = []
-    for prefix in (None, entry.head.prefix):
+    made, generator = entry.head.prefix, bench.generator
+    prompt = generator.prompt(entry.plan)
+    rows = []
+    for prefix in (Prefix(made.k[:, :, :0], made.v[:, :, :0]), made):
         with torch.inference_mode():
-            prompt = bench.generator.prefill(0, entry.plan, prefix)
-            scores.append(bench.generator.logits[0].clone())
-            bench.generator.clear(0)
-    assert 0 < entry.head.prefix.positions < len(prompt.embeds)
-    torch.testing.assert_close(scores[0], scores[1], rtol=0, atol=1e-4)
+            run_through(generator.prefill(0, prompt, prefix))
+            rows.append(generator.cache.rows(0))
+            generator.clear(0)
+    assert 0 < made.positions < len(prompt.embeds)
+    for whole, parts in zip(*rows, strict=True):
+        assert whole.shape[2] == len(prompt.embeds) - 1
+        torch.testing.assert_close(whole, parts, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["interleaved", "whole text"])

@@ -132,6 +132,109 @@ def test_a_prompt_gives_way_to_a_listener_who_may_still_be_saved(bench):
     assert not bench.runner.stalls(bench.now + 0.09)  # too late to help
 
 
+def long_prompt(seed=2, name="long"):
+    text = "Many words make a long prompt. " * 8
+    sampling = Sampling(seed=seed, max_new_tokens=4, min_new_tokens=4)
+    return SpeechRequest(text, sampling=sampling, non_streaming_mode=True)
+
+
+def slow_pieces(bench, seconds):
+    """Every piece of a prompt takes so long by the runner's clock; how many there were."""
+    extend, pieces = bench.generator._extend, []
+    bench.generator.piece = 8
+
+    def slowly(cache, row, embeds):
+        for _ in extend(cache, row, embeds):
+            pieces.append(row)
+            bench.now += seconds
+            yield
+
+    bench.generator._extend = slowly
+    return pieces
+
+
+def test_a_long_prompt_goes_through_in_pieces_between_the_frames_of_others(custom_voice):
+    bench = Bench(custom_voice)
+    running = bench.admit(request(frames=40))
+    bench.step()
+    pieces = slow_pieces(bench, 0.05)  # more than half a frame
+    entry = bench.admit(long_prompt())
+    slot = bench.runner.slots[1]
+    made = []
+    while slot.filling:
+        bench.runner.slots[0].dry_at = bench.now + 10  # hears for a while yet
+        made.append(len(pieces))
+        bench.step()
+    assert made == list(range(len(made))), "one piece per frame"
+    assert len(pieces) > 6
+    assert len(bench.codes[running.sampling.seed]) == 1 + len(made)
+    bench.finish()
+    alone = Bench(custom_voice)
+    alone.generator.piece = 8
+    assert np.abs(alone.run([long_prompt()], [0])[2] - sound(entry.stream)).max() <= 1e-4
+    assert alone.codes[2] == bench.codes[2]
+
+
+def test_while_nobody_hears_anything_prompts_have_the_time_of_two_frames(custom_voice):
+    bench = Bench(custom_voice)
+    pieces = slow_pieces(bench, 0.05)
+    bench.admit(long_prompt(2)), bench.admit(long_prompt(3))
+    bench.step()
+    assert len(pieces) == 4
+    assert not bench.codes
+
+
+def test_a_prompt_in_pieces_waits_for_a_listener_who_may_be_saved_but_not_for_long(custom_voice):
+    bench = Bench(custom_voice)
+    bench.admit(request(frames=400))
+    bench.step()
+    pieces = slow_pieces(bench, 0.05)
+    bench.admit(long_prompt())
+    bench.runner._prefill_s = 0.06
+    saved = bench.runner.slots[0]
+    for passed in (0.1, 0.3, 0.2):
+        bench.now += passed
+        saved.dry_at = bench.now + 0.05
+        before = len(pieces)
+        bench.step()
+    assert (before, len(pieces)) == (0, 1)
+
+
+def test_a_request_cancelled_within_its_prompt_frees_its_slot(custom_voice):
+    bench = Bench(custom_voice)
+    slow_pieces(bench, 0.05)
+    entry = bench.admit(long_prompt())
+    bench.step()  # the prefix, which is not in the slot's rows yet
+    bench.step()
+    assert bench.runner.books().kv_rows > 0
+    entry.stream.cancel()
+    assert bench.runner.busy
+    bench.step()
+    assert bench.runner.books().balanced
+    assert not bench.runner.busy
+
+
+def test_a_prompt_that_fails_in_a_late_piece_ends_only_its_own_request(custom_voice):
+    bench = Bench(custom_voice)
+    well, sick = bench.admit(request(1), "well"), bench.admit(long_prompt())
+    pieces = slow_pieces(bench, 0.0)
+    extend = bench.generator._extend
+
+    def failing(cache, row, embeds):
+        for number, _ in enumerate(extend(cache, row, embeds)):
+            if number == 3:
+                raise RuntimeError("out of order")
+            yield
+
+    bench.generator._extend = failing
+    bench.finish()
+    with pytest.raises(GenerationFailed, match="prompt could not be processed: out of order"):
+        end(sick)
+    assert isinstance(end(well), Finished)
+    assert bench.runner.books().balanced
+    assert pieces
+
+
 def test_a_listener_who_is_dry_already_does_not_hide_one_who_may_still_be_saved(bench):
     bench.admit(request(frames=12))
     bench.step()
@@ -182,7 +285,6 @@ def test_eos_is_forbidden_for_the_first_min_new_tokens_frames(bench):
         SpeechRequest("Hello.", sampling=Sampling(seed=1, max_new_tokens=9, min_new_tokens=3))
     )
     eos = bench.runner.spec.talker.codec_tokens.eos
-    bench.generator.logits[:, eos] = 1e4
     decode = bench.generator.decode
 
     def want_eos(slots):
@@ -198,7 +300,13 @@ def test_a_model_that_says_eos_at_once_is_an_error_not_an_empty_sound(bench):
     entry = bench.admit(
         SpeechRequest("Hello.", sampling=Sampling(seed=1, max_new_tokens=9, min_new_tokens=0))
     )
-    bench.generator.logits[:, bench.runner.spec.talker.codec_tokens.eos] = 1e4
+    decode = bench.generator.decode
+
+    def want_eos(slots):
+        decode(slots)
+        bench.generator.logits[:, bench.runner.spec.talker.codec_tokens.eos] = 1e4
+
+    bench.generator.decode = want_eos
     bench.finish()
     with pytest.raises(GenerationFailed, match="no audio"):
         end(entry)
@@ -262,9 +370,11 @@ def test_scores_that_are_no_numbers_end_only_their_own_request(bench):
 
 def test_a_prompt_that_fails_ends_only_its_own_request(bench):
     well = bench.admit(request(2), "well")
+    bench.step()
     prefill = bench.generator.prefill
-    bench.generator.prefill = lambda index, plan: 1 / 0
+    bench.generator.prefill = lambda index, prompt, prefix: 1 / 0
     sick = bench.admit(request(1), "sick")
+    bench.step()
     bench.generator.prefill = prefill
     bench.finish()
     with pytest.raises(GenerationFailed, match="prompt"):
