@@ -28,7 +28,7 @@ from engine.tts.slot import Slot
 
 # Positions times width that go through the talker in one piece: on two cores about as long as a
 # frame may take. Fixed, because a row's last bits may depend on how many went with it.
-_PIECE = 32 * 1024
+_PIECE = 40 * 1024
 _LEAST_PIECE = 8
 
 

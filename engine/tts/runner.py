@@ -33,8 +33,8 @@ log = logging.getLogger("framecast.engine")
 
 # A listener who would run dry within so many steps gets what there is, whatever the ramp says.
 _URGENT_STEPS = 1.5
-# Between two frames prompts are processed for so long: half a frame while somebody listens, two
-# frames while nobody does who could be cut off.
+# Between two frames prompts are processed for so long: half a frame while somebody listens who
+# could be cut off, else two frames.
 _PROMPTS_S = 0.04
 _UNHEARD_PROMPTS_S = 0.16
 # A prompt gives way to listeners who would be cut off for so long, and no longer.
@@ -61,7 +61,7 @@ class Runner:
         self._config = config
         self._clock = clock
         self._prefill_s = 0.0  # what the last piece of a prompt took
-        self._step_s = 0.0  # what the last step took
+        self._step_s = 0.0  # what the last frame took, its sound included
         self._filling: deque[Slot] = deque()
         self._retired: list[Retired[Entry]] = []
 
@@ -120,13 +120,14 @@ class Runner:
     @torch.inference_mode()
     def step(self, now: float) -> None:
         """Make one frame for every slot that advances."""
-        self._fill()
+        self._fill(now)
+        start = self._clock()
         active = [slot for slot in self._occupied() if slot.advances]
         self._make(active)
         self.sweep(self._clock())  # what ended meanwhile must not be heard
         self._flush()
         self._retire()
-        self._step_s = self._clock() - now
+        self._step_s = self._clock() - start
 
     def sweep(self, now: float) -> None:
         """Free the slots whose listener has gone or does not read, whose text does not come, or
@@ -196,10 +197,9 @@ class Runner:
         prefix = head.prefix if head else (yield from self.cloning.prefix(entry.plan))
         return (yield from self._generator.prefill(index, prompt, prefix))
 
-    def _fill(self) -> None:
-        now = self._clock()
+    def _fill(self, now: float) -> None:
         heard = any(slot.dry_at and slot.dry_at > now for slot in self._occupied())
-        most = _PROMPTS_S if heard else _UNHEARD_PROMPTS_S
+        most = _PROMPTS_S if heard and not self._behind else _UNHEARD_PROMPTS_S
         while self._filling and self._clock() - now <= most:
             patient = now - self._filling[0].entry.job.arrival <= _MOST_PATIENCE_S
             if patient and self.stalls(now):
@@ -236,12 +236,15 @@ class Runner:
             slot.ending = FinishReason.STOP
         self.frames_total += len(slots) - len(broken) - len(stopped)
 
+    @property
+    def _behind(self) -> bool:
+        return self._step_s > 1 / self.spec.codec.frame_rate
+
     def _flush(self) -> None:
         now = self._clock()
         # Small flushes cost more per frame: with them a machine that needs a frame's time for a
         # frame falls behind, and then nobody is saved.
-        behind = self._step_s > 1 / self.spec.codec.frame_rate
-        soon = now if behind else now + _URGENT_STEPS * self._step_s
+        soon = now if self._behind else now + _URGENT_STEPS * self._step_s
         for slot, pcm in self._vocoder.flush(self._occupied(), now, soon):
             if not np.isfinite(pcm).all():
                 slot.pending.clear()
