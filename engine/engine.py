@@ -18,7 +18,7 @@ from engine.errors import EngineUnavailable, InvalidRequest
 from engine.extraction import Extraction
 from engine.gguf.spec import read_model_spec
 from engine.live import LiveStream
-from engine.machine import aside
+from engine.machine import aside, give_back
 from engine.pending import Pending
 from engine.request import Sampling, SpeechRequest
 from engine.running import Books
@@ -423,6 +423,7 @@ def load(
     catalog = Catalog(specs, strict_instructions=config.strict_instructions)
     intakes = [load_intake(spec, catalog, config) for spec in specs]
     runners = aside(lambda: [load_runner(spec, config) for spec in specs])
+    give_back()
     return Engine(runners, intakes, catalog, config)
 
 

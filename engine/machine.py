@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import threading
@@ -50,6 +51,15 @@ def aside(make: Callable[[], T]) -> T:
     return made.result()
 
 
+def give_back() -> None:
+    """Hand memory that has been freed back to the system, where the C library keeps it (glibc):
+    after a model has been loaded that is a gigabyte."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, TypeError, AttributeError):  # another system's library
+        return
+
+
 def _granted(group: Path) -> float:
     """Cores' worth of time: version 2 of control groups in one file, version 1 in two."""
     try:
@@ -66,4 +76,4 @@ def _granted(group: Path) -> float:
         return math.inf
 
 
-__all__ = ["aside", "usable_cores"]
+__all__ = ["aside", "give_back", "usable_cores"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.machine import aside, usable_cores
+from engine.machine import aside, give_back, usable_cores
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +88,35 @@ def test_only_the_worker_keeps_helpers_that_multiply_with_it():
         check=True,
     )
     assert int(done.stdout) == 0  # beyond the worker and its helpers
+
+
+FREED = """
+import re, sys
+from pathlib import Path
+from engine.machine import give_back
+
+def resident():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+parts = [bytearray(60_000) for _ in range(4000)]  # too small to be mapped one by one
+pin = parts[-1]  # what lies before the last one used stays with the library
+full = resident()
+del parts
+freed = resident()
+give_back()
+print(full, freed, resident())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_that_was_freed_goes_back_to_the_system():
+    run = [sys.executable, "-c", FREED]
+    told = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    full, freed, after = (int(number) for number in told.split())
+    assert full - freed < 50_000, "the C library of this system keeps nothing: nothing to test"
+    assert full - after > 180_000
+
+
+def test_a_system_that_cannot_take_memory_back_is_left_alone(monkeypatch):
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    assert give_back() is None

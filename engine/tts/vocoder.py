@@ -20,7 +20,7 @@ from engine.tts.slot import Slot, timed
 # What a lane is primed with in one piece: about as long as a frame may take.
 PRIMED_FRAMES = 4
 # What is decoded at once, of all lanes together: more saves no time and takes memory.
-_MOST_FRAMES = 32
+_MOST_FRAMES = 16
 
 Pcm = npt.NDArray[np.float32]
 

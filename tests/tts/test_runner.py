@@ -80,6 +80,7 @@ def test_a_listener_who_would_run_dry_gets_what_there_is(custom_voice):
 
 def test_many_lanes_are_decoded_a_few_at_a_time_and_sound_the_same(custom_voice, monkeypatch):
     requests = [request(seed=seed, frames=20) for seed in range(4)]
+    monkeypatch.setattr(vocoder, "_MOST_FRAMES", 64)
     whole = Bench(custom_voice, ramp=(1, 8)).run(requests, [0] * 4)
     monkeypatch.setattr(vocoder, "_MOST_FRAMES", 16)
     bench, widths = Bench(custom_voice, ramp=(1, 8)), []
