@@ -140,8 +140,13 @@ def _add_bench(commands: Any) -> None:
         help="how often each of them asks (default: %(default)s)",
     )  # fmt: skip
     bench.add_argument(
-        "--seconds", type=float, default=120.0, help="for how long (default: %(default)s)"
-    )
+        "--rates", metavar="RATES",
+        help="also an open loop at each of these rates, requests per second, like 0.5,1,2",
+    )  # fmt: skip
+    bench.add_argument(
+        "--seconds", type=float, default=120.0,
+        help="how long listeners by the clock and open loops go on (default: %(default)s)",
+    )  # fmt: skip
     bench.add_argument(
         "--plot", type=Path, metavar="PNG",
         help="also draw the cost against length, slots and queue (needs matplotlib)",

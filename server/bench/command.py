@@ -17,13 +17,14 @@ from typing import Any
 import engine
 from server.bench.clones import clone_round
 from server.bench.listening import Ears, EngineEars, ServerEars
-from server.bench.load import by_the_clock, run_round, summary
+from server.bench.load import by_the_clock, open_loop, run_round, summary
 from server.bench.plot import curves, draw
 from server.bench.report import rounded, table
 from server.bench.rival import Rival, rival
 from server.settings import Settings
 
 TEXT = "The quick brown fox jumps over the lazy dog near the river."
+_BY_LISTENER = ("concurrency", "rtf_per_stream")
 # What a running server cannot be asked for.
 _OWN_ENGINE = ("random", "peer", "clone", "plot")
 
@@ -36,6 +37,7 @@ def bench(settings: Settings, arguments: argparse.Namespace) -> int:
         EngineError: what a request was told that failed.
     """
     wanted = _concurrencies(arguments.concurrency)
+    _rates(arguments)
     _check(arguments)
     with contextlib.ExitStack() as stack:
         if arguments.url is not None:
@@ -56,6 +58,21 @@ def _concurrencies(text: str) -> list[int]:
             f"`--concurrency` must be numbers from 1, like 1,8; got {text!r}", "concurrency"
         )
     return counts
+
+
+def _rates(arguments: argparse.Namespace) -> list[float]:
+    if arguments.rates is None:
+        return []
+    try:
+        rates = [float(part) for part in arguments.rates.split(",")]
+    except ValueError:
+        rates = [0.0]
+    if not all(0 < rate < float("inf") for rate in rates):
+        raise engine.InvalidRequest(
+            f"`--rates` must be requests per second above 0, like 0.5,1,2; got {arguments.rates!r}",
+            "rates",
+        )
+    return rates
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -86,7 +103,7 @@ def _served(
     run_round(ears, TEXT, 1, min(8, arguments.frames))
     runs = [_compare(ears, None, count, arguments) for count in wanted]
     report = {"url": arguments.url, **_facts(arguments), "runs": runs}
-    return rounded(report | _clock(ears, arguments))  # type: ignore[no-any-return]
+    return rounded(report | _clock(ears, arguments) | _open(ears, arguments))  # type: ignore[no-any-return]
 
 
 def _loaded(
@@ -106,7 +123,8 @@ def _loaded(
     ears = EngineEars(speech)
     run_round(ears, TEXT, slots, min(8, arguments.frames))
     runs = [_compare(ears, other, count, arguments) for count in wanted]
-    more = _clock(ears, arguments) | _clone(speech, arguments) | _plot(ears, slots, arguments)
+    more = _clock(ears, arguments) | _open(ears, arguments)
+    more |= _clone(speech, arguments) | _plot(ears, slots, arguments)
     report = {
         "machine": platform.processor() or platform.machine(),
         "cores": engine.usable_cores(),
@@ -164,6 +182,18 @@ def _clock(ears: Ears, arguments: argparse.Namespace) -> dict[str, Any]:
     told = {"listeners": count, "every_s": every, "seconds": seconds,
             "requests": len(made.first_audio_s)}  # fmt: skip
     return {"by_the_clock": told | summary([made], count)}
+
+
+def _open(ears: Ears, arguments: argparse.Namespace) -> dict[str, Any]:
+    told, seconds, frames = [], arguments.seconds, arguments.frames
+    for rate in _rates(arguments):
+        made = open_loop(ears, TEXT, rate, seconds, frames)
+        asked = len(made.first_audio_s) + made.refused
+        facts = {"rate": rate, "seconds": seconds, "requests": asked, "refused": made.refused,
+                 "offered": rate * frames * 0.08}  # fmt: skip
+        heard = summary([made], 1)
+        told.append(facts | {key: heard[key] for key in heard if key not in _BY_LISTENER})
+    return {"open_loop": told} if told else {}
 
 
 def _clone(speech: engine.Engine, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -86,6 +86,8 @@ class ServerEars:
         ) as reply:
             if reply.status_code != 200:
                 told = reply.read()[:300].decode("utf-8", "replace")
+                if reply.status_code == 429:
+                    raise engine.Overloaded(f"the server is full: {told}", 0.0, 0)
                 raise engine.GenerationFailed(f"the server answered {reply.status_code}: {told}")
             for chunk in reply.iter_raw():
                 yield time.perf_counter(), len(chunk)

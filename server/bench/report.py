@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan, nan
 from typing import Any
 
 from server.bench.listening import STAGES
@@ -16,12 +17,17 @@ _CLOCK = (
     "first audio {first_audio_s:.3g} s (p95 {first_audio_p95_s:.3g}), {underruns} with an underrun,"
     " the longest {longest_underrun_s:.3g} s"
 )
+_OPEN = (
+    "{rate:g} requests a second for {seconds:g} s, {offered:.3g} s of sound a second: {requests} "
+    "requests, {refused} refused, rtf {rtf_aggregate:.3g}, first audio {first_audio_s:.3g} s (p95 "
+    "{first_audio_p95_s:.3g}), {underruns} with an underrun, the longest {longest_underrun_s:.3g} s"
+)
 
 
 def rounded(value: Any) -> Any:
-    """The same with every float at six significant digits."""
+    """The same with every float at six significant digits; NaN, of nothing, is None."""
     if isinstance(value, float):
-        return float(f"{value:.{_KEPT}g}")
+        return None if isnan(value) else float(f"{value:.{_KEPT}g}")
     if isinstance(value, dict):
         return {key: rounded(each) for key, each in value.items()}
     return [rounded(each) for each in value] if isinstance(value, list) else value
@@ -46,6 +52,9 @@ def table(report: dict[str, Any]) -> str:
         rows.append(_CLONE.format(**report["clone"]))
     if "by_the_clock" in report:
         rows.append(_CLOCK.format(**report["by_the_clock"]))
+    for each in report.get("open_loop", ()):
+        known = {key: nan if value is None else value for key, value in each.items()}
+        rows.append(_OPEN.format(**known))
     if "url" in report:
         rows.append(f"the server at {report['url']}")
     else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from itertools import pairwise
 
 import httpx
 import pytest
@@ -11,8 +13,9 @@ import pytest
 import engine
 from engine.assets import full_size
 from server.bench.listening import STAGES, EngineEars, Heard, ServerEars, underrun
-from server.bench.load import Round, by_the_clock, run_round, summary
+from server.bench.load import Round, arrivals, by_the_clock, open_loop, run_round, summary
 from server.bench.plot import Curve, curves, draw
+from server.bench.report import rounded, table
 from server.cli import main
 from server.settings import Settings
 from tests.server.clips import clip
@@ -101,6 +104,10 @@ def test_a_peer_that_ends_is_reported(bench, tmp_path, monkeypatch):
         (["--concurrency", "1,two"], "`--concurrency`"),
         (["--frames", "0"], "`--frames`"),
         (["--rounds", "0"], "`--rounds`"),
+        (["--rates", "1,x"], "`--rates`"),
+        (["--rates", "0"], "`--rates`"),
+        (["--rates", "nan"], "`--rates`"),
+        (["--rates", "inf,1"], "`--rates`"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_before_a_model_is_loaded(bench, flags, named):
@@ -237,6 +244,79 @@ def test_the_table_tells_of_listeners_by_the_clock(bench):
     code, out, err = bench(*flags)
     assert code == 0, err
     assert "2 listeners, one text every 0.2 s each, 0.4 s: 4 replies" in out
+
+
+class Crowded:
+    """Hears every reply but those of odd seeds, for which there is no place."""
+
+    def __init__(self, error: engine.EngineError) -> None:
+        self.error = error
+        self.asked: list[int] = []
+
+    def hear(self, text, seed, frames):
+        self.asked.append(seed)
+        if seed % 2:
+            raise self.error
+        return Heard([(0.1, 0.08 * frames)], {})
+
+
+def test_requests_come_by_chance_but_the_same_every_time():
+    times = arrivals(20.0, 500.0)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert times == arrivals(20.0, 500.0) == sorted(times)
+    assert times[0] == 0
+    assert times[-1] < 500
+    assert sum(gaps) / len(gaps) == pytest.approx(0.05, rel=0.05)
+    assert sum(gap > 0.05 for gap in gaps) / len(gaps) == pytest.approx(math.exp(-1), rel=0.05)
+    assert arrivals(0.001, 1.0) == [0]
+
+
+def test_who_finds_no_place_in_an_open_loop_is_counted():
+    ears = Crowded(engine.Overloaded("full", 1.0, 9))
+    made = open_loop(ears, "Hello.", 400.0, 0.1, 5)
+    assert sorted(ears.asked) == list(range(len(arrivals(400.0, 0.1))))
+    assert made.refused == len(ears.asked) // 2 > 5
+    assert made.audio_s == pytest.approx(0.4 * len(made.first_audio_s))
+    assert made.refused + len(made.first_audio_s) == len(ears.asked)
+
+
+def test_any_other_error_ends_an_open_loop():
+    ears = Crowded(engine.GenerationFailed("broken"))
+    with pytest.raises(engine.GenerationFailed, match="broken"):
+        open_loop(ears, "Hello.", 100.0, 30.0, 5)
+    assert len(ears.asked) < 100
+
+
+def test_an_open_loop_at_each_rate_is_reported(bench):
+    flags = ("--concurrency", "1", "--rates", "2,20", "--seconds", "0.4")
+    _, out, _ = bench(*flags, "--json")
+    slow, fast = json.loads(out)["open_loop"]
+    assert (slow["rate"], fast["rate"]) == (2, 20)
+    assert fast["requests"] == len(arrivals(20, 0.4))
+    assert fast["offered"] == pytest.approx(20 * 4 * 0.08)
+    assert fast["refused"] == 0
+    assert 0 < fast["first_audio_s"] <= fast["first_audio_p95_s"]
+    _, out, _ = bench(*flags)
+    assert "2 requests a second for 0.4 s" in out
+    assert "0 refused" in out
+
+
+def test_a_round_of_which_nothing_was_heard_can_be_told():
+    told = summary([Round(seconds=1.0, refused=3)], 1)
+    assert told["rtf_aggregate"] == 0
+    assert told["underruns"] == 0
+    entry = {"rate": 1.0, "seconds": 1.0, "offered": 1.0, "requests": 3, "refused": 3, **told}
+    report = rounded({"runs": [], "open_loop": [entry], "url": "http://here"})
+    assert report["open_loop"][0]["first_audio_s"] is None
+    assert "3 refused, rtf 0, first audio nan s" in table(report)
+
+
+def test_a_full_server_refuses_in_an_open_loop_from_outside_too(start):
+    crowded = start(slots=1, loop_window=0, silence_s=0, max_queue=1)
+    with Live(crowded, Settings()) as live:
+        made = open_loop(ServerEars(live.url), "Hello there.", 200.0, 0.3, 60)
+    assert made.refused > 0
+    assert made.refused + len(made.first_audio_s) == len(arrivals(200.0, 0.3))
 
 
 def test_a_running_server_is_measured_from_outside(start, capsys):
