@@ -190,7 +190,7 @@ def _open(ears: Ears, arguments: argparse.Namespace) -> dict[str, Any]:
         made = open_loop(ears, TEXT, rate, seconds, frames)
         asked = len(made.first_audio_s) + made.refused
         facts = {"rate": rate, "seconds": seconds, "requests": asked, "refused": made.refused,
-                 "offered": rate * frames * 0.08}  # fmt: skip
+                 "offered": asked * frames * 0.08 / seconds}  # fmt: skip
         heard = summary([made], 1)
         told.append(facts | {key: heard[key] for key in heard if key not in _BY_LISTENER})
     return {"open_loop": told} if told else {}

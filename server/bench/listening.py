@@ -66,7 +66,10 @@ class ServerEars:
 
     def __init__(self, url: str, key: str | None = None) -> None:
         self._url = url.rstrip("/")
-        self._headers = {} if key is None else {"x-api-key": key}
+        headers = {} if key is None else {"x-api-key": key}
+        # One for all requests: to make one takes as long as a first sound may.
+        limits = httpx2.Limits(max_connections=None)
+        self._client = httpx2.Client(headers=headers, timeout=_PATIENCE_S, limits=limits)
 
     def hear(self, text: str, seed: int, frames: int | None) -> Heard:
         body: dict[str, object] = {"input": text, "response_format": "pcm", "seed": seed}
@@ -77,13 +80,13 @@ class ServerEars:
             chunks = list(self._chunks(body))
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise engine.InvalidRequest(f"`--url` {self._url!r}: {error}", "url") from None
+        if not chunks:
+            raise engine.GenerationFailed("the server answered 200 without a sound")
         return Heard([(at - start, size / 2 / _RATE) for at, size in chunks], {})
 
     def _chunks(self, body: dict[str, object]) -> Iterator[tuple[float, int]]:
         url = f"{self._url}/v1/audio/speech"
-        with httpx2.stream(
-            "POST", url, json=body, headers=self._headers, timeout=_PATIENCE_S
-        ) as reply:
+        with self._client.stream("POST", url, json=body) as reply:
             if reply.status_code != 200:
                 told = reply.read()[:300].decode("utf-8", "replace")
                 if reply.status_code == 429:

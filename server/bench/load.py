@@ -70,11 +70,13 @@ def by_the_clock(ears: Ears, text: str, listeners: int, every_s: float, seconds:
 
 def open_loop(ears: Ears, text: str, rate: float, seconds: float, frames: int) -> Round:
     """Let `rate` requests per second of `frames` frames each come by chance for `seconds`, whether
-    or not those before have ended. Who is refused for want of a place is counted; errors as of
-    `run_round`."""
+    or not those before have ended. Who is refused for want of a place is counted; the time is that
+    to the end of the last reply, `seconds` at least; errors as of `run_round`."""
     times = arrivals(rate, seconds)
     asking = [partial(ears.hear, text, seed, frames) for seed in range(len(times))]
-    return _together(_timed(times, asking), refusals=True)
+    made = _together(_timed(times, asking), refusals=True)
+    made.seconds = max(made.seconds, seconds)
+    return made
 
 
 def arrivals(rate: float, seconds: float) -> list[float]:

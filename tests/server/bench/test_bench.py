@@ -280,6 +280,12 @@ def test_who_finds_no_place_in_an_open_loop_is_counted():
     assert made.refused + len(made.first_audio_s) == len(ears.asked)
 
 
+def test_an_open_loop_with_few_requests_is_measured_over_all_its_seconds():
+    made = open_loop(Crowded(engine.Overloaded("full", 1.0, 9)), "Hello.", 0.001, 5.0, 25)
+    assert made.refused == 0
+    assert made.rtf == pytest.approx(25 * 0.08 / 5.0)
+
+
 def test_any_other_error_ends_an_open_loop():
     ears = Crowded(engine.GenerationFailed("broken"))
     with pytest.raises(engine.GenerationFailed, match="broken"):
@@ -293,7 +299,7 @@ def test_an_open_loop_at_each_rate_is_reported(bench):
     slow, fast = json.loads(out)["open_loop"]
     assert (slow["rate"], fast["rate"]) == (2, 20)
     assert fast["requests"] == len(arrivals(20, 0.4))
-    assert fast["offered"] == pytest.approx(20 * 4 * 0.08)
+    assert fast["offered"] == pytest.approx(fast["requests"] * 4 * 0.08 / 0.4)
     assert fast["refused"] == 0
     assert 0 < fast["first_audio_s"] <= fast["first_audio_p95_s"]
     _, out, _ = bench(*flags)
@@ -311,12 +317,33 @@ def test_a_round_of_which_nothing_was_heard_can_be_told():
     assert "3 refused, rtf 0, first audio nan s" in table(report)
 
 
+def test_an_open_loop_of_which_all_were_refused_is_reported(bench, monkeypatch):
+    full = Round(seconds=1.0, refused=3)
+    monkeypatch.setattr("server.bench.command.open_loop", lambda *_: full)
+    flags = ("--concurrency", "1", "--rates", "3", "--seconds", "1")
+    code, out, err = bench(*flags, "--json")
+    assert code == 0, err
+    (entry,) = json.loads(out)["open_loop"]
+    assert (entry["requests"], entry["refused"], entry["rtf_aggregate"]) == (3, 3, 0)
+    assert entry["first_audio_s"] is entry["first_audio_p95_s"] is None
+    code, out, err = bench(*flags)
+    assert code == 0, err
+    assert "3 requests, 3 refused, rtf 0," in out
+
+
 def test_a_full_server_refuses_in_an_open_loop_from_outside_too(start):
     crowded = start(slots=1, loop_window=0, silence_s=0, max_queue=1)
     with Live(crowded, Settings()) as live:
         made = open_loop(ServerEars(live.url), "Hello there.", 200.0, 0.3, 60)
     assert made.refused > 0
     assert made.refused + len(made.first_audio_s) == len(arrivals(200.0, 0.3))
+
+
+def test_a_reply_without_a_sound_is_a_failure_and_not_left_out(monkeypatch):
+    ears = ServerEars("http://here")
+    monkeypatch.setattr(ears, "_chunks", lambda body: iter(()))
+    with pytest.raises(engine.GenerationFailed, match="without a sound"):
+        ears.hear("Hello.", 1, 5)
 
 
 def test_a_running_server_is_measured_from_outside(start, capsys):
