@@ -66,7 +66,7 @@ class ServerEars:
 
     def __init__(self, url: str, key: str | None = None) -> None:
         self._url = url.rstrip("/")
-        headers = {} if key is None else {"x-api-key": key}
+        headers = {"connection": "close"} | ({} if key is None else {"x-api-key": key})
         # One for all requests: to make one takes as long as a first sound may.
         limits = httpx2.Limits(max_connections=None)
         self._client = httpx2.Client(headers=headers, timeout=_PATIENCE_S, limits=limits)
