@@ -89,6 +89,8 @@ class CapturedGenerator(TalkerRows):
             for span in spans(self.cache.positions):
                 frame = partial(self._frame, width, span)
                 self._recorded[width, span] = self._recorder.record(frame)
+                self.length.zero_()  # it may have run
+                self.made.zero_()
         for index in range(slots):
             self.clear(index)
 
@@ -138,7 +140,7 @@ class CapturedGenerator(TalkerRows):
         self.text[index, 1:] = prompt.pad
         self.length[index] = self.cache.length[index]
         self.seed[index] = sampling.seed
-        self.numbers[index] = torch.tensor(lane_numbers(sampling))
+        self.numbers[index] = torch.tensor(lane_numbers(sampling), dtype=torch.float64)
         self._told[index] = 0
 
     def _tell(self, slot: Slot) -> None:

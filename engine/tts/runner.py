@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -23,8 +22,8 @@ from engine.request import FinishReason
 from engine.running import Books, Retired
 from engine.stream import Audio, Finished
 from engine.tts.cloning import Cloning
+from engine.tts.filling import Filling
 from engine.tts.guards import LoopGuard, SilenceGuard
-from engine.tts.prompt import Prompt
 from engine.tts.rows import TalkerRows
 from engine.tts.slot import Clock, Entry, Slot
 from engine.tts.vocoder import Vocoder
@@ -33,12 +32,6 @@ log = logging.getLogger("framecast.engine")
 
 # A listener who would run dry within so many steps gets what there is, whatever the ramp says.
 _URGENT_STEPS = 1.5
-# Between two frames prompts are processed for so long: half a frame while somebody listens who
-# could be cut off, else two frames.
-_PROMPTS_S = 0.04
-_UNHEARD_PROMPTS_S = 0.16
-# A prompt gives way to listeners who would be cut off for so long, and no longer.
-_MOST_PATIENCE_S = 0.5
 
 
 class Runner:
@@ -60,9 +53,8 @@ class Runner:
         self._vocoder = vocoder
         self._config = config
         self._clock = clock
-        self._prefill_s = 0.0  # what the last piece of a prompt took
         self._step_s = 0.0  # what the last frame took, its sound included
-        self._filling: deque[Slot] = deque()
+        self._filling = Filling(generator, self.cloning, self._clock, self._fail_slot)
         self._retired: list[Retired[Entry]] = []
 
     @property
@@ -90,8 +82,7 @@ class Runner:
 
     def stalls(self, now: float) -> bool:
         """A piece of a prompt now would leave a listener without sound, and waiting may not."""
-        ends = (slot.dry_at for slot in self._occupied() if slot.dry_at)
-        return any(0 < end - now < self._prefill_s for end in ends)
+        return self._filling.stalls(now, self._dry_ats())
 
     def ready(self, entry: Entry) -> Entry | None:
         """The entry as it may take a slot, if nothing has to be made for it first."""
@@ -115,12 +106,12 @@ class Runner:
             self._fail_prompt(index, entry, error)
             return
         self.slots[index] = slot
-        self._filling.append(slot)
+        self._filling.add(slot)
 
     @torch.inference_mode()
     def step(self, now: float) -> None:
         """Make one frame for every slot that advances."""
-        self._fill(now)
+        self._filling.run(now, self._dry_ats(), behind=self._behind)
         start = self._clock()
         active = [slot for slot in self._occupied() if slot.advances]
         self._make(active)
@@ -189,36 +180,11 @@ class Runner:
             clock=Clock(admitted=now),
             loop=LoopGuard(config.loop_window, config.loop_max_period, config.loop_repeats),
             silence=SilenceGuard(rate, config.silence_s, config.silence_dbfs),
-            filling=self._prefill(index, entry, prompt),
+            filling=self._filling.steps(index, entry, prompt),
         )
 
-    def _prefill(self, index: int, entry: Entry, prompt: Prompt) -> Steps[Callable[[], bool]]:
-        head = entry.head
-        prefix = head.prefix if head else (yield from self.cloning.prefix(entry.plan))
-        return (yield from self._generator.prefill(index, prompt, prefix))
-
-    def _fill(self, now: float) -> None:
-        heard = any(slot.dry_at and slot.dry_at > now for slot in self._occupied())
-        most = _PROMPTS_S if heard and not self._behind else _UNHEARD_PROMPTS_S
-        while self._filling and self._clock() - now <= most:
-            patient = now - self._filling[0].entry.job.arrival <= _MOST_PATIENCE_S
-            if patient and self.stalls(now):
-                return
-            self._piece(self._filling[0])
-
-    def _piece(self, slot: Slot) -> None:
-        start = time.perf_counter()
-        assert slot.filling is not None
-        try:
-            next(slot.filling)
-        except StopIteration as end:
-            self._filling.popleft()
-            slot.filling, slot.landed = None, end.value
-        except Exception as error:
-            self._fail_prompt(slot.index, slot.entry, error)
-        spent = time.perf_counter() - start
-        slot.clock.prefill += spent
-        self._prefill_s = max(spent, self._prefill_s)
+    def _fail_slot(self, slot: Slot, error: Exception) -> None:
+        self._fail_prompt(slot.index, slot.entry, error)
 
     def _fail_prompt(self, index: int, entry: Entry, error: Exception) -> None:
         log.error("request %s failed in prefill", entry.job.id, exc_info=error)
@@ -283,10 +249,13 @@ class Runner:
             self._retired.append(Retired(entry, type(outcome).__name__, frames))
 
     def _clear(self, index: int) -> None:
-        self._filling = deque(slot for slot in self._filling if slot.index != index)
+        self._filling.drop(index)
         self.slots[index] = None
         self._generator.clear(index)
         self._vocoder.clear(index)
+
+    def _dry_ats(self) -> list[float]:
+        return [slot.dry_at for slot in self._occupied() if slot.dry_at]
 
     def _occupied(self) -> list[Slot]:
         return [slot for slot in self.slots if slot is not None]

@@ -37,7 +37,7 @@ class Bench:
         self.vocoder = self.runner._vocoder
         # Time stands still: flushes follow the ramp, however busy the machine is.
         self.now = time.monotonic()
-        self.runner._clock = lambda: self.now
+        self.runner._clock = self.runner._filling._clock = lambda: self.now
         self.intake: Intake = load_intake(spec, Catalog([spec]), self.config)
         self.codes: dict[int, list[list[int]]] = {}
         self._frame = self.generator.frame
