@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 # Runs of a function before it is recorded: libraries load and set up what they need in the first.
 _WARM_RUNS = 2
@@ -34,23 +35,29 @@ class Calls:
 
 class CudaGraphs:
     """Captures functions as CUDA graphs, whose scratch memory is one pool: replay one at a time,
-    and keep what they give in tensors of your own."""
+    and keep what they give in tensors of your own.
+
+    All of them are run and captured on one stream of its own, for a stream has a workspace that
+    its graphs go on using, and that goes when a graph captured on it does.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._stream = _new_stream(device)
         self._pool: Any = None  # an opaque handle, once there is a first graph
 
     def record(self, function: Callable[[], None]) -> Callable[[], None]:
         current = torch.cuda.current_stream(self._device)
-        side = _new_stream(self._device)
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
             for _ in range(_WARM_RUNS):
                 function()
-        current.wait_stream(side)
+        current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         # Other threads may use the device meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        ):
             function()
         if self._pool is None:
             self._pool = graph.pool()
@@ -65,6 +72,10 @@ class Aside(Protocol):
         """A context: what is launched in it comes after all that was launched outside before."""
         ...
 
+    def takes(self, tensor: Tensor) -> None:
+        """Keep a tensor's memory until what is launched in it is done, whoever else lets go."""
+        ...
+
     def landed(self) -> Callable[[], bool]:
         """Tells whether all that has been launched in it so far is done."""
         ...
@@ -76,6 +87,9 @@ class SameStream:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         yield
+
+    def takes(self, tensor: Tensor) -> None:
+        """Nothing is done later."""
 
     def landed(self) -> Callable[[], bool]:
         return _always
@@ -93,6 +107,9 @@ class SideStream:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             yield
+
+    def takes(self, tensor: Tensor) -> None:
+        tensor.record_stream(self._stream)
 
     def landed(self) -> Callable[[], bool]:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]

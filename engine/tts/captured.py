@@ -168,6 +168,8 @@ class CapturedGenerator(TalkerRows):
         sampler = SamplerBatch.of(self.numbers[turn])
         u = philox_draws(self.seed[turn], made, self.spec.code_groups)
         first = sampler.draw_first(self._allowed(scores, turn, made, sampler), u[:, 0])
+        # What follows of a row that has ended is nobody's.
+        ended = (first == self.spec.codec_tokens.eos)[:, None] & fine.rows
         codes, total = self.predictor.predict(
             hidden,
             self.talker.codec_embd(first),
@@ -179,7 +181,8 @@ class CapturedGenerator(TalkerRows):
         self.given[turn] = total
         self.length[turn] = at + 1
         self.made[turn] = made + 1
-        self.out[:width] = torch.cat((first[:, None], codes, fine.rows.long()), dim=1)
+        sound = (fine.rows | ended).long()
+        self.out[:width] = torch.cat((first[:, None], codes, sound), dim=1)
 
     def _allowed(self, scores: Tensor, turn: Tensor, made: Tensor, sampler: SamplerBatch) -> Tensor:
         scores = scores.masked_fill(self._suppressed | self.banned[turn], NEG_INF)

@@ -24,7 +24,7 @@ from engine.config import EngineConfig, ModelSpec
 from engine.pieces import Steps
 from engine.tts.head import Head, Prefix
 from engine.tts.kept import Keeper
-from engine.tts.prompt import PromptPlan
+from engine.tts.prompt import Prompt, PromptPlan
 from engine.tts.rows import TalkerRows
 from engine.tts.vocoder import Vocoder
 from engine.tts.voices import Heard, VoiceEncoder
@@ -73,12 +73,16 @@ class Cloning:
         return Head(plan, prefix, lane)
 
     @torch.inference_mode()
-    def prefix(self, plan: PromptPlan) -> Steps[Prefix]:
-        """The keys and values of what does not depend on a prompt's text, made or kept."""
+    def prefix(self, plan: PromptPlan, prompt: Prompt | None = None) -> Steps[Prefix]:
+        """The keys and values of what does not depend on a prompt's text, made or kept.
+
+        Args:
+            prompt: the plan's, if it is there.
+        """
         _, key = _keys(plan)
         prefix: Prefix | None = self.keeper.get(key)
         if prefix is None:
-            prefix = yield from self._generator.prefix(plan)
+            prefix = yield from self._generator.prefix(prompt or self._generator.prompt(plan))
             self.keeper.keep(key, prefix, prefix.nbytes, *_origins(plan))
         return prefix
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 
 from engine.pieces import Steps
 from engine.tts.cloning import Cloning
-from engine.tts.prompt import Prompt
 from engine.tts.rows import TalkerRows
-from engine.tts.slot import Entry, Slot
+from engine.tts.slot import Slot
 
 # Between two frames prompts are processed for so long: half a frame while somebody listens who
 # could be cut off, else two frames.
@@ -18,8 +17,8 @@ _HEARD_S = 0.04
 _UNHEARD_S = 0.16
 # A prompt gives way to listeners who would be cut off for so long, and no longer.
 _MOST_PATIENCE_S = 0.5
-# A piece may be shorter than the one to come: what the longest took is forgotten by and by.
-_FORGOTTEN = 0.9
+# A piece may be shorter than the one to come: it is taken to be as long as the longest of so many.
+_REMEMBERED = 4
 
 
 class Filling:
@@ -36,18 +35,19 @@ class Filling:
         clock: Callable[[], float],
         failed: Callable[[Slot, Exception], None],
     ) -> None:
-        self.piece_s = 0.0  # what a piece takes
+        self._took = deque([0.0], maxlen=_REMEMBERED)
         self._generator = generator
         self._cloning = cloning
         self._clock = clock
         self._failed = failed
         self._slots: deque[Slot] = deque()
 
-    def steps(self, index: int, entry: Entry, prompt: Prompt) -> Steps[Callable[[], bool]]:
-        """All that is to do for an entry's prompt in row `index`, as of `TalkerRows.prefill`."""
-        head = entry.head
-        prefix = head.prefix if head else (yield from self._cloning.prefix(entry.plan))
-        return (yield from self._generator.prefill(index, prompt, prefix))
+    def steps(self, slot: Slot) -> Steps[Callable[[], bool]]:
+        """All that is to do for a slot's prompt, as of `TalkerRows.prefill`."""
+        plan, head = slot.entry.plan, slot.entry.head
+        slot.prompt = self._generator.prompt(plan)
+        prefix = head.prefix if head else (yield from self._cloning.prefix(plan, slot.prompt))
+        return (yield from self._generator.prefill(slot.index, slot.prompt, prefix))
 
     def add(self, slot: Slot) -> None:
         self._slots.append(slot)
@@ -56,13 +56,14 @@ class Filling:
         """Forget the slot of row `index`, if it is here."""
         self._slots = deque(slot for slot in self._slots if slot.index != index)
 
-    def run(self, now: float, listeners: Sequence[float], *, behind: bool) -> None:
+    def run(self, listeners: Sequence[float], *, behind: bool) -> None:
         """Do some pieces.
 
         Args:
             listeners: when each listener runs dry.
             behind: the machine makes frames slower than they play, so that nobody can be saved.
         """
+        now = self._clock()  # not that of a round: the frames of other models take time
         heard = not behind and any(end > now for end in listeners)
         most = _HEARD_S if heard else _UNHEARD_S
         while self._slots and self._clock() - now <= most:
@@ -73,7 +74,7 @@ class Filling:
 
     def stalls(self, now: float, listeners: Sequence[float]) -> bool:
         """A piece now would leave a listener without sound, and waiting may not."""
-        return any(0 < end - now < self.piece_s for end in listeners)
+        return any(0 < end - now < max(self._took) for end in listeners)
 
     def _piece(self, slot: Slot) -> None:
         start = time.perf_counter()
@@ -87,7 +88,7 @@ class Filling:
             self._failed(slot, error)
         spent = time.perf_counter() - start
         slot.clock.prefill += spent
-        self.piece_s = max(spent, _FORGOTTEN * self.piece_s)
+        self._took.append(spent)
 
 
 __all__ = ["Filling"]

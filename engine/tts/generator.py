@@ -49,7 +49,8 @@ class Generator(TalkerRows):
         self.decode(slots)
         broken = self.broken(slots)
         fine = [slot for slot in slots if slot not in broken]
-        return Frame(broken, self.draw(fine) if fine else [])
+        drawn = self.draw(fine) if fine else Frame([], [])
+        return Frame(broken + drawn.broken, drawn.stopped)
 
     def decode(self, slots: Sequence[Slot]) -> None:
         """Feed each slot's staged input to the talker."""
@@ -75,8 +76,8 @@ class Generator(TalkerRows):
         finite = torch.isfinite(self.logits[self._ints([slot.index for slot in slots])]).all(-1)
         return [slot for slot, fine in zip(slots, finite.tolist(), strict=True) if not fine]
 
-    def draw(self, slots: Sequence[Slot]) -> list[Slot]:
-        """Draw a frame for each slot and stage it there; returns the slots that drew eos."""
+    def draw(self, slots: Sequence[Slot]) -> Frame:
+        """Draw a frame for each slot and stage it there."""
         batch = self._batch(slots)
         rows = self._ints([index for index, _ in batch])
         sampler = self._sampler_for(batch)
@@ -90,37 +91,43 @@ class Generator(TalkerRows):
             for code, (_, slot) in zip(drawn, batch, strict=True)
             if slot and code == self.spec.codec_tokens.eos
         }
-        self._predict([slot for slot in slots if slot.index not in ended], batch, first, u)
-        return [slot for slot in slots if slot.index in ended]
+        going = [slot for slot in slots if slot.index not in ended]
+        broken = self._predict(going, batch, first, u) if going else []
+        return Frame(broken, [slot for slot in slots if slot.index in ended])
 
     def clear(self, index: int) -> None:
         super().clear(index)
         self.hidden[index] = 0
         self.logits[index] = 0
 
-    def _predict(self, slots: Sequence[Slot], batch: _Batch, first: Tensor, u: Tensor) -> None:
-        if not slots:
-            return
+    def _predict(
+        self, slots: Sequence[Slot], batch: _Batch, first: Tensor, u: Tensor
+    ) -> list[Slot]:
         if not self._constant_width and len(slots) < len(batch):
             going = {slot.index for slot in slots}
             kept = self._ints([row for row, (index, _) in enumerate(batch) if index in going])
             batch = [each for each in batch if each[0] in going]
             first, u = first[kept], u[kept]
-        sampler = self._sampler_for(batch)
+        draw = self._sampler_for(batch).frame(u[:, 1:])
         with timed(slots, "predictor"):
             codes, total = self.predictor.predict(
                 self.hidden[self._ints([index for index, _ in batch])],
                 self.talker.codec_embd(first),
                 self._frame_cache,
                 self._frame_ropes,
-                sampler.frame(u[:, 1:]),
+                draw,
             )
+        fine = _finite(draw.firsts, len(batch))
+        broken = []
         frames = torch.cat((first[:, None], codes), dim=1)
         for row, (index, slot) in enumerate(batch):
-            if slot and slot in slots:
+            if slot and slot in slots and fine[row]:
                 code = int(first[row])
                 self.seen[index, code] = True
                 slot.stage(frames[row], code, total[row])
+            elif slot and slot in slots:
+                broken.append(slot)
+        return broken
 
     def _scores(self, batch: _Batch, rows: Tensor, sampler: SamplerBatch) -> Tensor:
         scores = self.logits[rows].masked_fill(self._suppressed, float("-inf"))
@@ -150,6 +157,14 @@ class Generator(TalkerRows):
 
     def _ints(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+
+def _finite(scores: Sequence[Tensor], rows: int) -> list[bool]:
+    """Of each row whether all scores [rows] of it are numbers."""
+    if not scores:
+        return [True] * rows
+    fine: list[bool] = torch.isfinite(torch.stack(list(scores))).all(0).tolist()
+    return fine
 
 
 # Rows of a batch: the slot index and what runs there; None is an idle row (reference mode).

@@ -41,8 +41,11 @@ class Keeper:
         return self._kept[key].value
 
     def keep(self, key: Hashable, value: Any, nbytes: int, *origins: str) -> None:
-        """Keep a value; `origins` are digests of what it was made of, for `forget`."""
+        """Keep a value, unless there is no room for it even alone; `origins` are digests of what it
+        was made of, for `forget`."""
         self._drop(key)
+        if nbytes > self._most_bytes:
+            return
         self._kept[key] = _Kept(value, nbytes, frozenset(origins))
         self.nbytes += nbytes
         while self.nbytes > self._most_bytes:

@@ -77,9 +77,22 @@ def uses_packed(config: EngineConfig, device: torch.device) -> bool:
     return asked and device.type == "cpu"
 
 
+def set_up_cuda() -> None:
+    """Set the process up: no attention of cuDNN, which plans anew, for tenths of a second, whenever
+    a shape is new to a thread; and F32 is to be F32."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cudnn.allow_tf32 = False
+
+
 def captures(config: EngineConfig, device: torch.device) -> bool:
-    """Frames are recorded whole: on CUDA, unless asked for otherwise."""
+    """Frames are recorded whole: on CUDA, unless asked for otherwise.
+
+    Raises:
+        InvalidRequest: asked for on a device without F64.
+    """
     asked = config.kernels == "captured"
+    if asked and device.type == "mps":
+        raise InvalidRequest("`kernels` captured runs on cuda and cpu, not on mps", "kernels")
     return asked or (device.type == "cuda" and config.kernels == "auto" and not config.reference)
 
 
@@ -93,7 +106,9 @@ def load_runner(spec: ModelSpec, config: EngineConfig) -> Runner:
     dtype = resolve_dtype(config, device)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(usable_cores())
-    plan = None
+    if device.type == "cuda":
+        set_up_cuda()
+    plan, captured = None, captures(config, device)
     with torch.device("meta"):
         talker, predictor = Talker(spec.talker), CodePredictor(spec.talker)
         decoder = CodecDecoder(spec.codec)
@@ -110,7 +125,7 @@ def load_runner(spec: ModelSpec, config: EngineConfig) -> Runner:
         native = None if plan is None else plan.native(_types(file, "tok_dec."))
     for module in (talker, predictor, decoder):
         module.eval()
-    if captures(config, device):
+    if captured:
         return _captured(spec, talker, predictor, decoder, config)
     generator = Generator(spec.talker, talker, predictor, config)
     fast = decoder if plan is None else _packed(decoder, config, native)
@@ -184,4 +199,11 @@ def load_intake(spec: ModelSpec, catalog: Catalog, config: EngineConfig) -> Inta
     return Intake(spec, tokenizer, catalog, config)
 
 
-__all__ = ["load_intake", "load_runner", "resolve_device", "resolve_dtype"]
+__all__ = [
+    "captures",
+    "load_intake",
+    "load_runner",
+    "resolve_device",
+    "resolve_dtype",
+    "set_up_cuda",
+]

@@ -30,6 +30,7 @@ from engine.tts.slot import Slot
 # frame may take. Fixed, because a row's last bits may depend on how many went with it.
 _PIECE = 40 * 1024
 _LEAST_PIECE = 8
+_CUDA_PIECE = 512  # there a piece costs what it takes to launch
 
 
 class Frame(NamedTuple):
@@ -59,7 +60,8 @@ class TalkerRows(ABC):
             nan_fill=nan_fill,
         )
         self.seen = torch.zeros(slots, spec.vocab, device=self.device, dtype=torch.bool)
-        self.piece = max(_LEAST_PIECE, _PIECE // spec.talker.hidden)
+        least = _CUDA_PIECE if self.device.type == "cuda" else _LEAST_PIECE
+        self.piece = max(least, _PIECE // spec.talker.hidden)
         self.aside: Aside = SameStream()
         self._alone = config.reference
         self._rope = talker.rope(config.kv_positions)
@@ -103,9 +105,8 @@ class TalkerRows(ABC):
         yield from self._extend(self.cache, index, prompt.embeds[prefix.positions : -1])
         return self.aside.landed()
 
-    def prefix(self, plan: PromptPlan) -> Steps[Prefix]:
+    def prefix(self, prompt: Prompt) -> Steps[Prefix]:
         """Run the part of a prompt that does not depend on its text through the talker."""
-        prompt = self.prompt(plan)
         with self.aside():
             cache = KVCache(
                 self.spec.talker, 1, prompt.fixed, device=self.device, dtype=self.cache.k.dtype
@@ -127,6 +128,7 @@ class TalkerRows(ABC):
         self.seen[index] = False
 
     def _extend(self, cache: KVCache, row: int, embeds: Tensor) -> Steps[None]:
+        self.aside.takes(embeds)
         for first in range(0, len(embeds), self.piece):
             yield
             part = embeds[first : first + self.piece]

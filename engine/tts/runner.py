@@ -32,6 +32,8 @@ log = logging.getLogger("framecast.engine")
 
 # A listener who would run dry within so many steps gets what there is, whatever the ramp says.
 _URGENT_STEPS = 1.5
+# While all wait for the device to be done with prompts, it is asked so often.
+_DEVICE_S = 0.0005
 
 
 class Runner:
@@ -111,14 +113,17 @@ class Runner:
     @torch.inference_mode()
     def step(self, now: float) -> None:
         """Make one frame for every slot that advances."""
-        self._filling.run(now, self._dry_ats(), behind=self._behind)
+        self._filling.run(self._dry_ats(), behind=self._behind)
         start = self._clock()
         active = [slot for slot in self._occupied() if slot.advances]
+        if not active and not all(slot.landed() for slot in self._occupied()):
+            time.sleep(_DEVICE_S)
         self._make(active)
         self.sweep(self._clock())  # what ended meanwhile must not be heard
         self._flush()
         self._retire()
-        self._step_s = self._clock() - start
+        if active:
+            self._step_s = self._clock() - start
 
     def sweep(self, now: float) -> None:
         """Free the slots whose listener has gone or does not read, whose text does not come, or
@@ -172,16 +177,15 @@ class Runner:
             entry = replace(entry, plan=entry.plan.fed(entry.input))
         if entry.head and entry.head.lane:
             self._vocoder.resume(index, entry.head.lane)
-        prompt = self._generator.prompt(entry.plan)
-        return Slot(
+        slot = Slot(
             index=index,
             entry=entry,
-            prompt=prompt,
             clock=Clock(admitted=now),
             loop=LoopGuard(config.loop_window, config.loop_max_period, config.loop_repeats),
             silence=SilenceGuard(rate, config.silence_s, config.silence_dbfs),
-            filling=self._filling.steps(index, entry, prompt),
         )
+        slot.filling = self._filling.steps(slot)
+        return slot
 
     def _fail_slot(self, slot: Slot, error: Exception) -> None:
         self._fail_prompt(slot.index, slot.entry, error)

@@ -9,7 +9,7 @@ result independent of how many candidates the neighbours ask for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -286,10 +286,12 @@ class SamplerBatch:
             before = kept.to(self.precise).softmax(-1).cumsum(-1).roll(1, -1)
             before[:, 0] = 0
             cut = (before >= stage.top_p[:, None]) & (stage.top_p < 1)[:, None]
+            cut[:, 0] = False  # a top p may be 0 in F32
             kept = kept.masked_fill(cut, NEG_INF)
         sums = kept.to(self.precise).softmax(-1).cumsum(-1)
         place = (sums <= u.to(self.precise)[:, None]).sum(-1)
-        place = torch.minimum(place, (kept > NEG_INF).sum(-1) - 1)
+        # Of scores that are not numbers none is left, but what is drawn must exist.
+        place = torch.minimum(place, (kept > NEG_INF).sum(-1) - 1).clamp_min_(0)
         place = place.masked_fill(stage.greedy, 0)
         return ids.gather(-1, place[:, None])[:, 0]
 
@@ -297,12 +299,18 @@ class SamplerBatch:
 @dataclass(frozen=True, slots=True)
 class FrameDraw:
     """The sampler of a frame's acoustic codes: called with the index of a code from 0 and its F32
-    scores [B, vocab], it gives codes int64[B]."""
+    scores [B, vocab], it gives codes int64[B].
+
+    `firsts` are the scores of code 0 it has seen, one F32[B] per call: not numbers where a lane's
+    scores are not.
+    """
 
     sampler: SamplerBatch
     u: Tensor
+    firsts: list[Tensor] = field(default_factory=list)
 
     def __call__(self, step: int, scores: Tensor) -> Tensor:
+        self.firsts.append(scores[:, 0])
         return self.sampler.draw_rest(scores, self.u[:, step])
 
     def lanes(self) -> tuple[Tensor, ...]:

@@ -60,14 +60,14 @@ class Clock:
 @dataclass(slots=True, eq=False)
 class Slot:
     """A running request. `index` is its row in every cache; `filling` is what is left to do of its
-    prompt, and `landed` tells whether the device is done with what was."""
+    prompt, which is made first, and `landed` tells whether the device is done with what was."""
 
     index: int
     entry: Entry
-    prompt: Prompt
     clock: Clock
     loop: LoopGuard
     silence: SilenceGuard
+    prompt: Prompt = field(init=False)
     filling: Steps[Callable[[], bool]] | None = None
     landed: Callable[[], bool] = lambda: True
     frames: int = 0  # generated

@@ -38,9 +38,9 @@ class Vocoder:
         self._chunks = Chunks(decoder, self._state)
 
     def record(self, recorder: Recorder) -> None:
-        """Record the flushes that the ramp makes; before the first slot is taken."""
+        """Record all flushes there can be; before the first slot is taken."""
         most = self._state.lanes
-        counts = sorted(set(self._ramp))
+        counts = range(1, max(self._ramp) + 1)
         self._chunks.record(
             recorder,
             [(n, count) for count in counts for n in range(1, min(most, _at_once(count)) + 1)],

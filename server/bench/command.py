@@ -24,6 +24,7 @@ from server.bench.rival import Rival, rival
 from server.settings import Settings
 
 TEXT = "The quick brown fox jumps over the lazy dog near the river."
+_MOST_REQUESTS = 100_000
 _BY_LISTENER = ("concurrency", "rtf_per_stream")
 # What a running server cannot be asked for.
 _OWN_ENGINE = ("random", "peer", "clone", "plot")
@@ -70,6 +71,12 @@ def _rates(arguments: argparse.Namespace) -> list[float]:
     if not all(0 < rate < float("inf") for rate in rates):
         raise engine.InvalidRequest(
             f"`--rates` must be requests per second above 0, like 0.5,1,2; got {arguments.rates!r}",
+            "rates",
+        )
+    if max(rates) * arguments.seconds > _MOST_REQUESTS:
+        raise engine.InvalidRequest(
+            f"`--rates` and `--seconds` must come to at most {_MOST_REQUESTS} requests, got "
+            f"{max(rates):g} a second for {arguments.seconds:g} s",
             "rates",
         )
     return rates

@@ -103,7 +103,7 @@ def _together(asking: Iterable[_Ask], *, refusals: bool = False) -> Round:
             heard = ask()
             with lock:
                 result.add(heard)
-        except engine.EngineError as error:
+        except Exception as error:  # to be raised where the round was asked for
             with lock:
                 if refusals and isinstance(error, engine.Overloaded):
                     result.refused += 1

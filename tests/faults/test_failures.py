@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import engine
+from engine.tts.rows import Frame
 from tests.faults.speaking import (
     FRAME_BYTES,
     ask,
@@ -344,7 +345,7 @@ def test_a_request_that_draws_its_end_first_is_a_failure_and_not_an_empty_succes
 ) -> None:
     speaker = start()
     generator = speaker._runners[0]._generator
-    monkeypatch.setattr(generator, "draw", list)
+    monkeypatch.setattr(generator, "draw", lambda slots: Frame([], list(slots)))
     with pytest.raises(engine.GenerationFailed, match="no audio"):
         read(speaker.submit(ask()))
     assert balanced(speaker)
@@ -355,7 +356,7 @@ def test_a_warm_up_that_fails_leaves_the_engine_not_ready(
 ) -> None:
     speaker = start()
     generator = speaker._runners[0]._generator
-    monkeypatch.setattr(generator, "draw", list)
+    monkeypatch.setattr(generator, "draw", lambda slots: Frame([], list(slots)))
     with pytest.raises(engine.GenerationFailed):
         promptly(speaker.warm_up)
     assert not run(speaker.health()).ready

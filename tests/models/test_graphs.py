@@ -56,7 +56,9 @@ class Log(list):
         monkeypatch.setattr(
             torch.cuda,
             "graph",
-            lambda graph, pool, capture_error_mode: within(f"capture in {pool}"),
+            lambda graph, pool, stream, capture_error_mode: within(
+                f"capture on {stream.name} in {pool}"
+            ),
         )
 
 
@@ -73,9 +75,21 @@ def test_a_function_runs_beside_the_current_stream_before_it_is_captured(monkeyp
     recorder.record(lambda: log.append("run"))()
     recorder.record(lambda: log.append("other"))
     first = ["side waits for current", "begin side", "run", "run", "end side"]
-    first += ["current waits for side", "begin capture in None", "run", "end capture in None"]
+    first += ["current waits for side", "begin capture on side in None", "run",
+              "end capture on side in None"]  # fmt: skip
     assert log[:10] == [*first, "replay"]
-    assert log[-3:] == ["begin capture in pool", "other", "end capture in pool"]
+    assert log[-3:] == ["begin capture on side in pool", "other",
+                        "end capture on side in pool"]  # fmt: skip
+
+
+class Taken:
+    """A tensor that notes which stream still needs its memory."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def record_stream(self, stream) -> None:
+        self.log.append(f"kept for {stream.name}")
 
 
 def test_work_aside_comes_after_what_was_launched_before_and_tells_when_it_is_done(monkeypatch):
@@ -83,8 +97,10 @@ def test_work_aside_comes_after_what_was_launched_before_and_tells_when_it_is_do
     aside = SideStream(CUDA)
     with aside():
         log.append("work")
+    aside.takes(Taken(log))
     landed = aside.landed()
-    assert log == ["side waits for current", "begin side", "work", "end side", "event on side"]
+    assert log == ["side waits for current", "begin side", "work", "end side",
+                   "kept for side", "event on side"]  # fmt: skip
     assert not landed()
     log.done.append(True)
     assert landed()
@@ -94,11 +110,13 @@ def test_where_there_is_no_other_place_work_is_done_at_once():
     aside = SameStream()
     with aside():
         made = torch.ones(1)
+    aside.takes(made)
     assert aside.landed()()
     assert made.item() == 1
 
 
 @pytest.mark.gpu
+@torch.inference_mode()
 def test_a_cuda_graph_replays_what_it_captured():
     total, step = torch.zeros(4, device=CUDA), torch.ones(4, device=CUDA)
     replay = CudaGraphs(CUDA).record(lambda: total.add_(step))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import nullcontext
 from math import nan
@@ -11,10 +12,12 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from engine.errors import GenerationFailed
+from engine.config import EngineConfig
+from engine.errors import GenerationFailed, InvalidRequest
 from engine.request import FinishReason, Sampling, SpeechRequest
 from engine.stream import Finished
 from engine.tts.captured import CapturedGenerator, spans
+from engine.tts.load import captures, set_up_cuda
 from engine.tts.rows import frame_ropes
 from tests.tts.bench import Bench, sound
 from tests.tts.test_isolation import ORDERS, REQUESTS
@@ -25,6 +28,11 @@ MORE = [
         "No three codes twice, and at least so many.",
         voice="ryan",
         sampling=Sampling(seed=5, no_repeat_ngram_size=2, min_new_tokens=12, max_new_tokens=25),
+    ),
+    SpeechRequest(
+        "The best candidates alone, by a top p that is 0 in F32.",
+        voice="ryan",
+        sampling=Sampling(seed=6, top_p=1e-46, subtalker_top_p=1e-46, max_new_tokens=9),
     ),
     SpeechRequest(
         "Everything may be drawn.",
@@ -74,7 +82,7 @@ def test_captured_frames_have_the_codes_and_the_sound_of_plain_ones(
 
 def test_every_kind_of_sampling_is_captured(custom_voice, plain):
     bench = Bench(custom_voice, kernels="captured")
-    sounds = bench.run(MORE, [0, 2])
+    sounds = bench.run(MORE, [0, 2, 3])
     assert {seed: bench.codes[seed] for seed in sounds} == {
         ask.sampling.seed: plain[ask.sampling.seed][0] for ask in MORE
     }
@@ -84,7 +92,7 @@ def test_nothing_of_a_captured_frame_is_decided_by_the_host(custom_voice, plain,
     monkeypatch.setattr("engine.tts.load.Calls", Frozen)
     monkeypatch.setattr("engine.codec.decoder.check_codes", lambda *_: None)  # on CPUs alone
     bench = Bench(custom_voice, kernels="captured", slots=2, ramp=(1, 2))
-    requests = [REQUESTS[3], MORE[0], MORE[1]]
+    requests = [REQUESTS[3], MORE[0], MORE[2]]
     for seed, heard in bench.run(requests, [0, 2, 4]).items():
         assert bench.codes[seed] == plain[seed][0]
         assert np.abs(heard - plain[seed][1]).max() <= 1e-4
@@ -144,9 +152,14 @@ def test_a_captured_slot_that_pauses_stays_bit_identical_while_others_advance(cu
     assert len(bench.codes[other.sampling.seed]) == 7
 
 
-@pytest.mark.parametrize("where", ["talker", "predictor"])
-def test_scores_that_are_not_numbers_end_their_own_request_alone(custom_voice, plain, where):
-    bench = Bench(custom_voice, kernels="captured")
+@pytest.mark.parametrize(
+    ("where", "kernels"),
+    [("talker", "captured"), ("predictor", "captured"), ("predictor", "plain")],
+)
+def test_scores_that_are_not_numbers_end_their_own_request_alone(
+    custom_voice, plain, where, kernels
+):
+    bench = Bench(custom_voice, kernels=kernels)
     well, sick = (bench.admit(ask) for ask in REQUESTS[:2])
     bench.step()
     row = next(s.index for s in bench.runner.slots if s and s.entry is sick)
@@ -178,6 +191,9 @@ def test_a_captured_request_that_draws_eos_stops(custom_voice):
         return allowed(*given).index_fill(1, torch.tensor([eos]), 1e4)
 
     bench.generator._allowed = want_eos
+    # What the predictor makes of a frame that is not one does not matter.
+    head = bench.generator.predictor.lm_head[0]
+    head.register_forward_hook(lambda _, given, out: out.fill_(nan))
     bench.finish()
     finished = list(entry.stream)[-1]
     assert (finished.reason, finished.stats.frames) == (FinishReason.STOP, 3)
@@ -191,6 +207,9 @@ class Elsewhere:
 
     def __call__(self):
         return nullcontext()
+
+    def takes(self, tensor: torch.Tensor) -> None:
+        """It is kept anyway."""
 
     def landed(self) -> Callable[[], bool]:
         return lambda: self.done
@@ -213,7 +232,33 @@ def test_a_slot_joins_when_the_device_is_done_with_its_prompt(custom_voice, plai
     assert isinstance(list(second.stream)[-1], Finished)
 
 
+def test_captured_frames_are_refused_where_there_is_no_f64():
+    with pytest.raises(InvalidRequest, match="not on mps"):
+        captures(EngineConfig(kernels="captured"), torch.device("mps"))
+    assert not captures(EngineConfig(), torch.device("mps"))
+    assert captures(EngineConfig(), torch.device("cuda"))
+    assert not captures(EngineConfig(reference=True), torch.device("cuda"))
+
+
+def test_cuda_is_set_up_for_full_precision_and_for_attention_without_plans():
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        set_up_cuda()
+        assert not torch.backends.cudnn.allow_tf32
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cudnn.allow_tf32 = before[0]
+        torch.backends.cuda.enable_cudnn_sdp(before[1])
+
+
+@pytest.fixture
+def collected():
+    """Graphs of benches before are gone, which are part of a cycle."""
+    gc.collect()
+
+
 @pytest.mark.gpu
+@pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize(("order", "arrivals"), ORDERS)
 def test_cuda_graphs_have_the_codes_of_plain_frames(custom_voice, order, arrivals):
     requests = [[*REQUESTS, *MORE][i + 2] for i in order]
@@ -231,6 +276,7 @@ def test_cuda_graphs_have_the_codes_of_plain_frames(custom_voice, order, arrival
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("collected")
 def test_cuda_graphs_speak_in_bf16(custom_voice):
     bench = Bench(custom_voice, device="cuda")
     for seed, heard in bench.run(REQUESTS, [0, 1, 2, 3]).items():

@@ -80,7 +80,7 @@ def test_kept_or_made_anew_a_voice_sounds_the_same_to_the_last_bit(base, kind, m
     kept, kept_codes = spoken(bench, request)
     assert cloning.encoder.runs == made
     cloning.keeper._most_bytes = 0
-    cloning.keeper.keep("nothing", None, 1)  # drops all the rest, too
+    cloning.keeper.keep("nothing", None, 0)  # drops all the rest, too
     assert (cloning.keeper.nbytes, cloning.knows(bench.entry(request).plan)) == (0, False)
     anew, codes = spoken(bench, request)
     np.testing.assert_array_equal(kept, anew)

@@ -31,10 +31,12 @@ def test_the_least_recently_used_goes_first():
     assert kept.nbytes == 30
 
 
-def test_what_is_larger_than_the_room_is_not_kept():
+def test_what_is_larger_than_the_room_is_not_kept_and_drops_nothing_else():
     kept = keeper("a")
     kept.keep("large", "value", 31)
-    assert (kept.peek("large"), kept.nbytes) == (None, 0)
+    assert (kept.peek("large"), kept.nbytes) == (None, 10)
+    kept.keep("a", "value", 31)
+    assert (kept.peek("a"), kept.nbytes) == (None, 0)
     assert keeper("a", room=0).nbytes == 0
 
 

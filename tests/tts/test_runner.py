@@ -127,7 +127,7 @@ def test_what_nobody_listens_to_yet_is_flushed_in_the_largest_pieces(bench):
 def test_a_prompt_gives_way_to_a_listener_who_may_still_be_saved(bench):
     bench.admit(request(frames=12))
     bench.step()  # 0.08 s to play
-    bench.runner._filling.piece_s = 0.06
+    bench.runner._filling._took.append(0.06)
     assert not bench.runner.stalls(bench.now)
     assert bench.runner.stalls(bench.now + 0.05)
     assert not bench.runner.stalls(bench.now + 0.09)  # too late to help
@@ -185,13 +185,22 @@ def test_while_nobody_hears_anything_prompts_have_the_time_of_two_frames(custom_
     assert not bench.codes
 
 
+def test_prompts_are_processed_however_long_another_model_took_before(custom_voice):
+    bench = Bench(custom_voice)
+    entry = bench.admit(request(frames=3))
+    bench.runner.step(bench.now - 60.0)  # when the round began
+    assert len(bench.codes[entry.sampling.seed]) == 1
+
+
 def test_one_slow_piece_is_not_held_against_all_later_ones(custom_voice):
     bench = Bench(custom_voice)
     filling = bench.runner._filling
-    filling.piece_s = 5.0
-    bench.admit(long_prompt())
-    bench.step()
-    assert 0 < filling.piece_s < 4.6
+    filling._took.append(5.0)
+    for seed in (2, 3, 4):
+        bench.admit(long_prompt(seed))
+        bench.now += 1.0  # more than it waits for a listener
+        bench.step()
+    assert 0 < max(filling._took) < 4.6
 
 
 def test_a_prompt_in_pieces_waits_for_a_listener_who_may_be_saved_but_not_for_long(custom_voice):
@@ -200,7 +209,7 @@ def test_a_prompt_in_pieces_waits_for_a_listener_who_may_be_saved_but_not_for_lo
     bench.step()
     pieces = slow_pieces(bench, 0.05)
     bench.admit(long_prompt())
-    bench.runner._filling.piece_s = 0.06
+    bench.runner._filling._took.append(0.06)
     saved = bench.runner.slots[0]
     for passed in (0.1, 0.3, 0.2):
         bench.now += passed
@@ -252,7 +261,7 @@ def test_a_listener_who_is_dry_already_does_not_hide_one_who_may_still_be_saved(
     bench.admit(request(frames=12))
     late, fresh = bench.runner._occupied()
     fresh.heard(bench.now, 0.08)
-    bench.runner._filling.piece_s = 0.06
+    bench.runner._filling._took.append(0.06)
     assert late.dry_at < bench.now
     assert bench.runner.stalls(bench.now + 0.05)
 

@@ -108,6 +108,7 @@ def test_a_peer_that_ends_is_reported(bench, tmp_path, monkeypatch):
         (["--rates", "0"], "`--rates`"),
         (["--rates", "nan"], "`--rates`"),
         (["--rates", "inf,1"], "`--rates`"),
+        (["--rates", "1,1e308"], "at most 100000 requests"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_before_a_model_is_loaded(bench, flags, named):
