@@ -120,7 +120,7 @@ class Settings(BaseSettings):
             "How frames are computed: `auto` on a CPU keeps weights packed for the kernels that a"
             " measurement at start finds fastest, on CUDA it is `captured`; `plain` multiplies in"
             " `dtype`, operation by operation; `captured` multiplies in `dtype` and records whole"
-            " frames as graphs (slow but on CUDA)"
+            " frames as graphs (for CUDA; slow elsewhere)"
         ),
     )
     kv_dtype: Literal["auto", "f32", "bf16"] = Field(

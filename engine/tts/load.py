@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.catalog import Catalog
+from engine.codec.choice import Way, choose_way
 from engine.codec.decoder import CodecDecoder, Decodes
 from engine.codec.packed import Native, PackedDecoder, choose_dtype
 from engine.config import EngineConfig, ModelSpec
@@ -111,7 +112,6 @@ def load_runner(spec: ModelSpec, config: EngineConfig) -> Runner:
     plan, captured = None, captures(config, device)
     with torch.device("meta"):
         talker, predictor = Talker(spec.talker), CodePredictor(spec.talker)
-        decoder = CodecDecoder(spec.codec)
     with TensorFile(spec.talker_path) as file:
         if uses_packed(config, device):
             plan = _plan(spec, config, file)
@@ -119,24 +119,20 @@ def load_runner(spec: ModelSpec, config: EngineConfig) -> Runner:
         else:
             load_module(talker, file, "talker.", device=device, dtype=dtype)
             load_module(predictor, file, "code_pred.", device=device, dtype=dtype)
-    with TensorFile(spec.codec_path) as file:
-        whole = dtype if plan is not None else _CODEC_DTYPES.get(config.codec_dtype, dtype)
-        load_module(decoder, file, "tok_dec.", device=device, dtype=whole)
-        native = None if plan is None else plan.native(_types(file, "tok_dec."))
-    for module in (talker, predictor, decoder):
+    for module in (talker, predictor):
         module.eval()
+    decoder = _decoder(spec, config, device, dtype, plan)
     if captured:
         return _captured(spec, talker, predictor, decoder, config)
     generator = Generator(spec.talker, talker, predictor, config)
-    fast = decoder if plan is None else _packed(decoder, config, native)
-    return Runner(spec, generator, Vocoder(fast, config), config)
+    return Runner(spec, generator, Vocoder(decoder, config), config)
 
 
 def _captured(
     spec: ModelSpec,
     talker: Talker,
     predictor: CodePredictor,
-    decoder: CodecDecoder,
+    decoder: Decodes,
     config: EngineConfig,
 ) -> Runner:
     device = talker.device
@@ -180,16 +176,47 @@ def _team(file: TensorFile) -> Team | None:
         return None
 
 
-def _packed(decoder: CodecDecoder, config: EngineConfig, native: Native | None) -> Decodes:
-    """The decoder in packed kernels, as asked for or as is faster."""
-    dtype = _CODEC_DTYPES.get(config.codec_dtype)
-    if dtype is None:
-        dtype = choose_dtype(decoder.spec.decoder_dim // 4)
-    if config.codec_dtype != "auto":
-        native = None
+def _decoder(
+    spec: ModelSpec,
+    config: EngineConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    plan: Plan | None,
+) -> Decodes:
+    """The codec decoder as asked for, or as is fastest without being heard to be."""
+
+    def read() -> CodecDecoder:
+        with torch.device("meta"):
+            decoder = CodecDecoder(spec.codec)
+        with TensorFile(spec.codec_path) as file:
+            load_module(decoder, file, "tok_dec.", device=device, dtype=torch.float32)
+        return decoder.eval()
+
+    asked = _CODEC_DTYPES.get(config.codec_dtype)
+    if plan is None:
+        wanted = [asked] if asked else [dtype, torch.float32]
+        return choose_way(read, [_plain(each) for each in dict.fromkeys(wanted)])
+    if asked:
+        return choose_way(read, [_packed(asked, None)])
+    with TensorFile(spec.codec_path) as file:
+        native = plan.native(_types(file, "tok_dec."))
+    fast = choose_dtype(spec.codec.decoder_dim // 4)
+    pairs = [(fast, native), (torch.float32, native), (torch.float32, None)]
+    return choose_way(read, [_packed(*pair) for pair in dict.fromkeys(pairs)])
+
+
+def _plain(dtype: torch.dtype) -> Way:
+    return Way(_named(dtype), lambda decoder: decoder.to(dtype))
+
+
+def _packed(dtype: torch.dtype, native: Native | None) -> Way:
     heavy = ", its heaviest layers in int8" if native else ""
-    log.info("codec in %s%s", str(dtype).removeprefix("torch."), heavy)
-    return PackedDecoder(decoder, dtype, native)
+    name = f"{_named(dtype)} in packed kernels{heavy}"
+    return Way(name, lambda decoder: PackedDecoder(decoder, dtype, native))
+
+
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def load_intake(spec: ModelSpec, catalog: Catalog, config: EngineConfig) -> Intake:
